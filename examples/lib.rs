@@ -1,0 +1,1 @@
+//! The examples stand beside this file; the library itself is empty.

@@ -1,0 +1,5 @@
+//! Wire types: serde only, no behaviour.
+
+pub mod admin;
+pub mod agent;
+pub mod openai;

@@ -1,0 +1,254 @@
+//! The admin API, `/api/v1`: what it answers.
+//!
+//! Times are ages in seconds where they are for people; lists are bare arrays.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cluster::{
+        engine::Provision,
+        node::{NodeState, Os, Warning},
+        replica::ReplicaState,
+        weights::FetchProgress,
+    },
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
+    reason::Report,
+    units::{Bytes, Tokens},
+};
+
+/// `GET summary`
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Summary {
+    /// The release of the control plane.
+    pub version: String,
+    /// What it is: alone, leading.
+    pub leading: bool,
+    /// The lease epoch; 0 without a lease.
+    pub epoch: u64,
+    /// Whether the store answers.
+    pub store: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Nodes that are heard.
+    pub nodes_ready: usize,
+    /// All nodes that are known.
+    pub nodes_total: usize,
+    /// Models that have all the replicas they should have.
+    pub models_satisfied: usize,
+    /// All models.
+    pub models_total: usize,
+    /// Replicas that serve.
+    pub replicas_ready: usize,
+    /// All replicas.
+    pub replicas_total: usize,
+    /// Calls that were answered since the start.
+    pub requests: u64,
+    /// What an operator should look at, a sentence each.
+    pub attention: Vec<String>,
+}
+
+/// `GET nodes`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct NodeView {
+    /// The node.
+    pub id: NodeId,
+    /// What people call it.
+    pub hostname: String,
+    /// What it may be used for.
+    pub state: NodeState,
+    /// Whether its agent has looked at it.
+    pub probed: bool,
+    /// The operator's own marks.
+    pub labels: BTreeMap<String, String>,
+    /// The operating system; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os: Option<Os>,
+    /// The processor architecture.
+    pub arch: String,
+    /// Cores; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_cores: Option<u32>,
+    /// Vector extensions; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_features: Option<Vec<String>>,
+    /// GPUs; absent when the agent could not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_total: Option<usize>,
+    /// All main memory; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_total: Option<Bytes>,
+    /// What engines may use in all; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_allocatable: Option<Bytes>,
+    /// What replicas have reserved.
+    pub memory_reserved: Bytes,
+    /// What may still be written to the disk of the weights; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_free: Option<Bytes>,
+    /// The size of that disk; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_total: Option<Bytes>,
+    /// How far the node is with each wanted engine.
+    pub provision: Vec<Provision>,
+    /// What makes it slow or unusable.
+    pub warnings: Vec<Warning>,
+    /// Seconds since it was heard.
+    pub last_seen_ago: u64,
+    /// The release of its agent.
+    pub agent_version: String,
+    /// Replicas that it has.
+    pub replicas: usize,
+}
+
+/// `GET models`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ModelView {
+    /// What clients call it.
+    pub name: ModelName,
+    /// For people.
+    pub description: String,
+    /// Other names that clients may use.
+    pub aliases: Vec<ModelName>,
+    /// Where its weights come from.
+    pub source: Vec<String>,
+    /// Where it was said: `declared` in the settings or `added` by the API.
+    pub origin: Origin,
+    /// How many replicas should run.
+    pub desired: u32,
+    /// How many serve.
+    pub ready_replicas: usize,
+    /// How many there are, in any state.
+    pub total_replicas: usize,
+    /// Ways to run it.
+    pub profiles: Vec<ProfileView>,
+    /// Not tried again by itself after too many failures.
+    pub parked: bool,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Why a wanted replica is not placed, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unplaceable: Option<String>,
+}
+
+/// Where a model was said.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// On the command line or in the settings of the control plane; can't be removed by the API.
+    Declared,
+    /// By the API.
+    Added,
+}
+
+/// A profile in a [`ModelView`].
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ProfileView {
+    /// Its name.
+    pub name: ProfileName,
+    /// Its engine.
+    pub engine: String,
+    /// Main memory for one replica.
+    pub memory: Bytes,
+    /// Context for each request.
+    pub context: Tokens,
+    /// Requests at the same time.
+    pub parallel: u32,
+}
+
+/// `GET replicas`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ReplicaView {
+    /// The replica.
+    pub id: ReplicaId,
+    /// What it serves.
+    pub model: ModelName,
+    /// How it runs.
+    pub profile: ProfileName,
+    /// Whether its definition has changed since it was started.
+    pub stale: bool,
+    /// How far it is.
+    pub state: ReplicaState,
+    /// Where it runs.
+    pub node: NodeId,
+    /// What people call that node.
+    pub hostname: String,
+    /// Where it listens on that node; absent until it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Seconds since it was placed or adopted.
+    pub age_seconds: u64,
+    /// Calls that it is answering now.
+    pub in_flight: u64,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The last lines of its log, when it failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_tail: Vec<String>,
+    /// How far the fetch of its weights is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<FetchProgress>,
+}
+
+/// `GET explain-placement?model=`
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The model, by its own name.
+    pub model: ModelName,
+    /// Whether it has all the replicas it should have.
+    pub placed: bool,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaId>,
+    /// A fresh trial to place one more.
+    pub report: Report,
+    /// The same for people, in one line.
+    pub headline: String,
+}
+
+/// `POST models` answers this.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Added {
+    /// The model that was added.
+    pub added: ModelName,
+}
+
+/// `DELETE models/{name}` answers this.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Removed {
+    /// The model that was removed.
+    pub removed: ModelName,
+}
+
+/// `GET usage`, one of: what was used of a model with a key.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct UsageView {
+    /// The model.
+    pub model: ModelName,
+    /// The key's id.
+    pub key: String,
+    /// Calls.
+    pub requests: u64,
+    /// Calls that ended with a status of 400 or more.
+    pub errors: u64,
+    /// Tokens of all prompts.
+    pub prompt_tokens: Tokens,
+    /// Tokens of all answers.
+    pub completion_tokens: Tokens,
+}
+
+/// The body of every error.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ErrorBody {
+    /// What happened, to what.
+    pub error: String,
+    /// The stable name of the failure.
+    pub code: String,
+    /// What would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}

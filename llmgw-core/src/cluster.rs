@@ -1,0 +1,8 @@
+//! Plain data: what a cluster is made of. No behaviour beyond checking itself at the border.
+
+pub mod account;
+pub mod catalog;
+pub mod engine;
+pub mod node;
+pub mod replica;
+pub mod weights;

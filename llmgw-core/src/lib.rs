@@ -1,0 +1,62 @@
+//! What an llmgw cluster is.
+//!
+//! This crate holds the words that all others speak: ids, units, reasons, the plain data of a cluster, wire
+//! types, and, behind features, the store, the downloader and the client-facing gateway. It knows none of its
+//! siblings: who places models is `llmgw-sched`, who runs them is `llmgw-agent`.
+//!
+//! ```text
+//!            llmgw-core
+//!            ^        ^         ^         ^
+//!   llmgw-sched   llmgw-bundle  |      llmgw-py
+//!            ^        ^   ^     |
+//!            |        |   llmgw-agent
+//!            bins/server  bins/agent  bins/llmgw
+//! ```
+//!
+//! | module | holds | feature |
+//! |---|---|---|
+//! | [`id`] [`units`] [`clock`] [`error`] [`fingerprint`] | typed ids, quantities, time, what errors answer | - |
+//! | [`reason`] | the one vocabulary of why | - |
+//! | [`cluster`] | plain data: node, engine, weights, catalog, replica, account | - |
+//! | [`api`] | wire types: admin, agent frames, OpenAI | - |
+//! | [`route`] | which replica takes a request, as a pure function | - |
+//! | `keys` | API keys: made, hashed, checked | `keys` |
+//! | `control` | what an operator can ask and order, as role traits | `control` |
+//! | `admin_client` | the same roles over HTTP | `client` |
+//! | `store` | what must survive a restart; memory, SQLite, PostgreSQL | `store` `sqlite` `postgres` |
+//! | `fetch` | one downloader | `fetch` |
+//! | `gateway` | the client-facing HTTP stack | `gateway` |
+//! | `testing` | conformance suites and fixtures | `testing` |
+//!
+//! ```
+//! use llmgw_core::units::Bytes;
+//!
+//! let need: Bytes = "24GiB".parse()?;
+//! assert_eq!(need, Bytes::gib(24));
+//! # Ok::<(), llmgw_core::units::ParseBytesError>(())
+//! ```
+
+pub mod api;
+pub mod clock;
+pub mod cluster;
+pub mod error;
+pub mod fingerprint;
+pub mod id;
+pub mod reason;
+pub mod route;
+pub mod units;
+
+#[cfg(feature = "client")]
+pub mod admin_client;
+#[cfg(feature = "control")]
+pub mod control;
+#[cfg(feature = "fetch")]
+pub mod fetch;
+#[cfg(feature = "gateway")]
+pub mod gateway;
+#[cfg(feature = "keys")]
+pub mod keys;
+#[cfg(feature = "store")]
+pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;

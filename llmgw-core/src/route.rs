@@ -1,0 +1,174 @@
+//! Which replica takes a request: a pure function of a snapshot.
+//!
+//! The control plane publishes a [`RouteTable`]; the gateway reads it without a lock and without the store, and
+//! goes on with the last good one when nobody publishes.
+
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+
+use crate::{
+    clock::Timestamp,
+    id::{ModelName, ReplicaId},
+};
+
+/// All that the gateway needs to know to route a request. Immutable; replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct RouteTable {
+    models: BTreeMap<ModelName, Arc<ModelRoute>>,
+    aliases: BTreeMap<ModelName, ModelName>,
+}
+
+/// One model in a [`RouteTable`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ModelRoute {
+    /// What clients call it.
+    pub name: ModelName,
+    /// Other names that clients may use.
+    pub aliases: Vec<ModelName>,
+    /// When it was made known.
+    pub created_at: Timestamp,
+    /// Replicas that serve, ordered by id.
+    pub endpoints: Vec<Endpoint>,
+    /// Why there is no endpoint, when there is none.
+    pub waiting: Waiting,
+}
+
+/// A replica that serves.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Endpoint {
+    /// The replica; a request is bound to it, never to an address alone.
+    pub replica: ReplicaId,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// What a model without an endpoint waits for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Waiting {
+    /// A replica is on its way: what it does now, such as `fetching weights (43 %)`.
+    Loading(String),
+    /// It fits nowhere: the reasons in one line.
+    Unplaceable(String),
+    /// It failed too often: the last error.
+    Parked(String),
+}
+
+/// Why there is no choice.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoRoute {
+    /// No model answers to that name.
+    #[error("the model {0:?} does not exist")]
+    UnknownModel(String),
+    /// The model exists and nothing serves it.
+    #[error("{0} has no replica that serves")]
+    NoEndpoint(ModelName, Waiting),
+}
+
+// === impl RouteTable ===
+
+impl RouteTable {
+    /// A table of these models. Where two claim the same alias, the first by name has it.
+    pub fn new(models: impl IntoIterator<Item = ModelRoute>) -> Self {
+        let mut table = Self::default();
+        for model in models {
+            table.models.insert(model.name.clone(), Arc::new(model));
+        }
+        let mut aliases = BTreeMap::new();
+        for (name, model) in &table.models {
+            for alias in &model.aliases {
+                if !table.models.contains_key(alias) {
+                    aliases.entry(alias.clone()).or_insert_with(|| name.clone());
+                }
+            }
+        }
+        table.aliases = aliases;
+        table
+    }
+
+    /// All models, by name.
+    pub fn models(&self) -> impl Iterator<Item = &Arc<ModelRoute>> {
+        self.models.values()
+    }
+
+    /// The model that answers to `name`.
+    ///
+    /// # Errors
+    /// [`NoRoute::UnknownModel`] when none does.
+    pub fn resolve(&self, name: &str) -> Result<&Arc<ModelRoute>, NoRoute> {
+        let unknown = || NoRoute::UnknownModel(name.chars().take(128).collect());
+        let key: ModelName = name.parse().map_err(|_| unknown())?;
+        let canonical = self.aliases.get(&key).unwrap_or(&key);
+        self.models.get(canonical).ok_or_else(unknown)
+    }
+}
+
+// === impl ModelRoute ===
+
+impl ModelRoute {
+    /// The endpoint with the least outstanding work; ties go to the lowest replica id.
+    ///
+    /// `tried` are replicas that failed this very request; `outstanding` counts the calls that a replica is
+    /// answering now.
+    ///
+    /// # Errors
+    /// [`NoRoute::NoEndpoint`] when every endpoint was tried, or there is none.
+    pub fn choose(
+        &self,
+        tried: &[ReplicaId],
+        outstanding: impl Fn(ReplicaId) -> u64,
+    ) -> Result<Endpoint, NoRoute> {
+        self.endpoints
+            .iter()
+            .filter(|endpoint| !tried.contains(&endpoint.replica))
+            .min_by_key(|endpoint| (outstanding(endpoint.replica), endpoint.replica))
+            .copied()
+            .ok_or_else(|| NoRoute::NoEndpoint(self.name.clone(), self.waiting.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(name: &str, aliases: &[&str], replicas: usize) -> ModelRoute {
+        let endpoint = |_| Endpoint {
+            replica: ReplicaId::generate(),
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+        };
+        let mut endpoints: Vec<Endpoint> = (0..replicas).map(endpoint).collect();
+        endpoints.sort();
+        ModelRoute {
+            name: name.parse().unwrap(),
+            aliases: aliases.iter().map(|alias| alias.parse().unwrap()).collect(),
+            created_at: Timestamp(0),
+            endpoints,
+            waiting: Waiting::Loading("starting".into()),
+        }
+    }
+
+    #[test]
+    fn names_and_aliases_resolve_and_a_name_wins_over_an_alias() {
+        let table = RouteTable::new([model("a", &["b", "x"], 1), model("b", &["x"], 1)]);
+        assert_eq!(table.resolve("b").unwrap().name.as_str(), "b");
+        assert_eq!(table.resolve("x").unwrap().name.as_str(), "a");
+        assert!(matches!(table.resolve("y"), Err(NoRoute::UnknownModel(_))));
+        assert!(matches!(
+            table.resolve("bad name"),
+            Err(NoRoute::UnknownModel(_))
+        ));
+    }
+
+    #[test]
+    fn the_least_loaded_replica_takes_the_request() {
+        let route = model("a", &[], 3);
+        let busy = route.endpoints[0].replica;
+        let choice = route
+            .choose(&[], |replica| u64::from(replica == busy))
+            .unwrap();
+        assert_eq!(choice, route.endpoints[1]);
+        let tried: Vec<ReplicaId> = route.endpoints.iter().map(|e| e.replica).collect();
+        assert!(matches!(
+            route.choose(&tried, |_| 0),
+            Err(NoRoute::NoEndpoint(..))
+        ));
+    }
+}

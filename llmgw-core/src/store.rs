@@ -1,0 +1,238 @@
+//! What must survive a restart: models that were added, keys, usage, and who leads.
+//!
+//! # What we store, and what we do not
+//! *Intent* is stored: models, keys. *Accounts* are stored: usage. *Facts* are not: nodes, replicas and what they
+//! do are told by agents, and are known again a heartbeat after a restart. Secrets are not stored; a key is kept
+//! as its keyed hash.
+
+mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod rows;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+pub use self::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use self::postgres::PostgresStore;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteStore;
+use crate::{
+    clock::Timestamp,
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        catalog::Model,
+    },
+    error::{Code, Coded},
+    id::{KeyId, ModelName},
+    units::Tokens,
+};
+
+/// Keeps what must survive a restart.
+///
+/// # Contract
+/// * **Durable.** When a write's future has returned `Ok`, the write survives a crash of this process; with a
+///   server behind it, a crash of the server too.
+/// * **Linearizable.** A read that begins after a write has returned shows that write, from any handle on the
+///   same store.
+/// * **All or nothing.** A write that fails, or whose future is dropped before it returns, has either its whole
+///   effect or none; which one, a reader can tell by reading.
+/// * **Fenced.** A write that takes an [`Epoch`] MUST fail with [`StoreError::Fenced`] when another epoch holds
+///   the lease, or none does, and MUST NOT become visible then, even if the lease is lost while the write is
+///   under way: the lease row is locked or the write transaction is begun before it is checked.
+/// * **The store's clock.** Leases are timed by the clock of the store (the database), never by a caller's.
+/// * **Cancellation.** Every future may be dropped at any time.
+/// * **Concurrency.** All methods may be called at the same time from any number of tasks and handles.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Says in a few words what and where this store is, without a password: for people.
+    fn describe(&self) -> String;
+
+    /// Takes the lease for `holder`, or fails with [`StoreError::Held`] while another's has not run out.
+    ///
+    /// Every success makes a new epoch, greater than all before it: also when the same holder takes it again.
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError>;
+
+    /// Keeps the lease for another `ttl` from now; [`StoreError::Fenced`] when it is no longer `epoch`'s.
+    ///
+    /// A lease that ran out and that nobody took since is still its last epoch's, and is renewed.
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError>;
+
+    /// Gives the lease up, so that the next may take it at once. Does nothing when it is no longer `epoch`'s.
+    /// The epoch counter is kept.
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError>;
+
+    /// All models, by name.
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError>;
+
+    /// Adds a model. Fenced. Fails with [`StoreError::Exists`] when one of that name is there.
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError>;
+
+    /// Removes a model. Fenced. Says whether it was there.
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError>;
+
+    /// All keys, by id.
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Adds a key. Fenced. Fails with [`StoreError::Exists`] when the id is there.
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError>;
+
+    /// Removes a key. Fenced. Says whether it was there.
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError>;
+
+    /// Appends usage, all or nothing. Not fenced: every gateway writes its own. A request that is there already
+    /// is passed over, so that a batch may be written again after a failure.
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError>;
+
+    /// What was used since `since`, by model, then key; ordered so.
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError>;
+}
+
+/// A turn of holding the lease: greater than every turn before it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Epoch(pub u64);
+
+/// A lease that was taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lease {
+    /// Goes with every fenced write.
+    pub epoch: Epoch,
+}
+
+/// A model as it is stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoredModel {
+    /// The model.
+    pub model: Model,
+    /// When it was added.
+    pub added_at: Timestamp,
+}
+
+/// What was used of a model with a key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UsageTotal {
+    /// The model.
+    pub model: ModelName,
+    /// The key.
+    pub key: KeyId,
+    /// Calls.
+    pub requests: u64,
+    /// Calls that ended with a status of 400 or more.
+    pub errors: u64,
+    /// Tokens of all prompts.
+    pub prompt_tokens: Tokens,
+    /// Tokens of all answers.
+    pub completion_tokens: Tokens,
+}
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another holder has the lease.
+    #[error("{holder} holds the lease for another {} ms", remaining.as_millis())]
+    Held {
+        /// Who.
+        holder: String,
+        /// For how long, if it is not renewed.
+        remaining: Duration,
+    },
+    /// The epoch no longer holds the lease; nothing was written.
+    #[error("epoch {} no longer holds the lease", epoch.0)]
+    Fenced {
+        /// The epoch that was presented.
+        epoch: Epoch,
+    },
+    /// An object of that name is there.
+    #[error("{what} is there already")]
+    Exists {
+        /// Which.
+        what: String,
+    },
+    /// A row can't be read: made by a newer release, or damaged.
+    #[error("reading {what} from the store")]
+    Unreadable {
+        /// Which.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store does not answer, or failed.
+    #[error("{doing}")]
+    Unavailable {
+        /// What we were doing.
+        doing: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Coded for StoreError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Held { .. } | Self::Exists { .. } => Code::Conflict,
+            Self::Fenced { .. } => Code::Fenced,
+            Self::Unreadable { .. } => Code::Internal,
+            Self::Unavailable { .. } => Code::Unavailable,
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        (**self).acquire_lease(holder, ttl).await
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        (**self).renew_lease(epoch, ttl).await
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        (**self).release_lease(epoch).await
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        (**self).models().await
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        (**self).insert_model(epoch, model).await
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        (**self).delete_model(epoch, name).await
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        (**self).keys().await
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        (**self).insert_key(epoch, key).await
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        (**self).delete_key(epoch, id).await
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        (**self).append_usage(records).await
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        (**self).usage_totals(since).await
+    }
+}

@@ -1,0 +1,1 @@
+//! A store that forgets: for tests, and as the shortest statement of the contract.

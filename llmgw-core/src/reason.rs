@@ -90,7 +90,10 @@ pub struct Report {
     /// The rejection that lacks least; absent when it fits or when there is no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nearest: Option<Rejection>,
-    /// What would help, a sentence each.
+    /// What will make it fit without anybody's doing, such as an engine that is being installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
+    /// What would help, a sentence each; every one was tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<String>,
 }

@@ -1,1 +1,201 @@
-//! admin_client
+//! The control roles over HTTP: what the CLI, Python and the console of a standby hold.
+//!
+//! ```no_run
+//! use llmgw_core::admin_client::AdminClient;
+//!
+//! # async fn show() -> Result<(), llmgw_core::control::ControlError> {
+//! let control = AdminClient::new("http://127.0.0.1:8082", "the admin token")?.control();
+//! for node in control.fleet.nodes().await? {
+//!     assert!(!node.hostname.is_empty());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod transport;
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use reqwest::{
+    Client, Method, Url,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    api::admin::{
+        Added, Explanation, ModelView, NodeView, Removed, ReplicaView, Retried, Summary, UsageView,
+    },
+    cluster::catalog::ModelDefinition,
+    control::{Accounts, Catalog, Control, ControlError, Fleet},
+    error::Code,
+    id::ModelName,
+};
+
+/// The control roles of a control plane that is asked over its admin API.
+///
+/// Answers are bounded in size and in time; no redirect is followed and no proxy is used, so that the token goes
+/// to the named address alone. Cheap to clone: clones share their connections.
+#[derive(Clone)]
+pub struct AdminClient {
+    http: Client,
+    base: Url,
+    token: HeaderValue,
+}
+
+// === impl AdminClient ===
+
+impl AdminClient {
+    /// A client of the control plane at `url`, such as `http://127.0.0.1:8082`, with the admin token.
+    ///
+    /// Makes no connection yet.
+    ///
+    /// # Errors
+    /// When the address is not one or can't be used, or when the token can't be one.
+    pub fn new(url: &str, token: &str) -> Result<Self, ControlError> {
+        let base = transport::address(url)?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
+            .ok()
+            .filter(|_| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic()))
+            .ok_or_else(|| {
+                ControlError::new(Code::InvalidApiKey, "the admin token is not one")
+                    .with_hint("a token is one word of printable characters")
+            })?;
+        bearer.set_sensitive(true);
+        Ok(Self {
+            http: transport::client(&base)?,
+            base,
+            token: bearer,
+        })
+    }
+
+    /// The roles.
+    #[must_use]
+    pub fn control(self) -> Control {
+        let shared = Arc::new(self);
+        Control {
+            catalog: Arc::<Self>::clone(&shared),
+            fleet: Arc::<Self>::clone(&shared),
+            accounts: shared,
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        model: Option<&ModelName>,
+    ) -> Result<T, ControlError> {
+        let mut url = self.route(&[path]);
+        if let Some(model) = model {
+            url.query_pairs_mut().append_pair("model", model.as_str());
+        }
+        self.ask(Method::GET, url, None).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: Url,
+        json: Option<Vec<u8>>,
+    ) -> Result<T, ControlError> {
+        let mut request = self
+            .http
+            .request(method, url)
+            .header(AUTHORIZATION, self.token.clone());
+        if let Some(json) = json {
+            request = request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(json);
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| answer::unreachable(&self.base, &error))?;
+        answer::read(&self.base, response).await
+    }
+
+    /// The address of a path under `/api/v1`; each segment is encoded whole, as names may contain `/`.
+    fn route(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        // An http address always has a path.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(["api", "v1"]).extend(segments);
+        }
+        url
+    }
+}
+
+impl fmt::Debug for AdminClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminClient")
+            .field("base", &self.base.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Catalog for AdminClient {
+    async fn models(&self) -> Result<Vec<ModelView>, ControlError> {
+        self.read("models", None).await
+    }
+
+    async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
+        let json = serde_json::to_vec(&definition)
+            .map_err(|error| ControlError::new(Code::Internal, error.to_string()))?;
+        if json.len() > MAX_DEFINITION {
+            return Err(ControlError::new(
+                Code::RequestTooLarge,
+                "the definition is larger than 1 MiB",
+            ));
+        }
+        let url = self.route(&["models"]);
+        let Added { added } = self.ask(Method::POST, url, Some(json)).await?;
+        Ok(added)
+    }
+
+    async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
+        let url = self.route(&["models", name.as_str()]);
+        let _: Removed = self.ask(Method::DELETE, url, None).await?;
+        Ok(())
+    }
+
+    async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
+        self.read("explain-placement", Some(name)).await
+    }
+
+    async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
+        let url = self.route(&["models", name.as_str(), "retry"]);
+        let _: Retried = self.ask(Method::POST, url, None).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Fleet for AdminClient {
+    async fn summary(&self) -> Result<Summary, ControlError> {
+        self.read("summary", None).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeView>, ControlError> {
+        self.read("nodes", None).await
+    }
+
+    async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        self.read("replicas", model).await
+    }
+}
+
+#[async_trait]
+impl Accounts for AdminClient {
+    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
+        self.read("usage", None).await
+    }
+}
+
+/// What the admin API takes: larger bodies need not be sent.
+const MAX_DEFINITION: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     async fn nodes(&self) -> Result<Vec<NodeView>, ControlError>;
 
     /// All replicas, or those of a model, by model, then by id. Accepts an alias.
+    ///
+    /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
 }
 

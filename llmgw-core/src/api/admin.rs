@@ -224,6 +224,13 @@ pub struct Removed {
     pub removed: ModelName,
 }
 
+/// `POST models/{name}/retry` answers this.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Retried {
+    /// The model that may be tried again, as it was named.
+    pub retried: ModelName,
+}
+
 /// `GET usage`, one of: what was used of a model with a key.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UsageView {

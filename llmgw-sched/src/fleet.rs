@@ -55,6 +55,9 @@ pub struct FleetReplica {
     pub model: ModelName,
     /// What it was promised: reserved from the decision until its processes have ended.
     pub memory: Bytes,
+    /// Whether it is on its way out: it still holds its memory and does not count as a replica any more.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 impl Fleet {
@@ -80,7 +83,8 @@ impl FleetNode {
     /// What is left to promise; absent when not known.
     #[must_use]
     pub fn memory_free(&self) -> Option<Bytes> {
-        self.memory_allocatable.map(|all| all - self.memory_reserved())
+        self.memory_allocatable
+            .map(|all| all - self.memory_reserved())
     }
 }
 

@@ -60,10 +60,17 @@ pub struct Placement {
 #[must_use]
 pub fn plan(fleet: &Fleet, wanted: &Wanted) -> (Plan, Vec<Report>) {
     let fleet = &fleet.sorted();
-    let models: BTreeMap<&ModelName, &Model> =
-        wanted.models.iter().map(|model| (model.name(), model)).collect();
+    let models: BTreeMap<&ModelName, &Model> = wanted
+        .models
+        .iter()
+        .map(|model| (model.name(), model))
+        .collect();
     let mut order: Vec<&Model> = models.into_values().collect();
-    order.sort_by(|a, b| first_memory(b).cmp(&first_memory(a)).then(a.name().cmp(b.name())));
+    order.sort_by(|a, b| {
+        first_memory(b)
+            .cmp(&first_memory(a))
+            .then(a.name().cmp(b.name()))
+    });
 
     let mut working = Working::of(fleet);
     let mut plan = Plan::default();
@@ -85,7 +92,10 @@ pub fn plan(fleet: &Fleet, wanted: &Wanted) -> (Plan, Vec<Report>) {
     }
     plan.placements.sort_by(|a, b| a.model.cmp(&b.model));
     reports.sort_by(|a, b| a.model.cmp(&b.model));
-    debug_assert!(no_node_is_promised_more_than_it_has(fleet, &plan), "{plan:?}");
+    debug_assert!(
+        no_node_is_promised_more_than_it_has(fleet, &plan),
+        "{plan:?}"
+    );
     (plan, reports)
 }
 
@@ -133,7 +143,9 @@ pub(crate) struct WorkingNode<'f> {
 
 impl<'f> Working<'f> {
     pub(crate) fn of(fleet: &'f Fleet) -> Self {
-        Self { nodes: fleet.nodes.iter().map(WorkingNode::of).collect() }
+        Self {
+            nodes: fleet.nodes.iter().map(WorkingNode::of).collect(),
+        }
     }
 
     fn count(&self, model: &ModelName) -> u64 {
@@ -158,10 +170,15 @@ impl<'f> Working<'f> {
 impl<'f> WorkingNode<'f> {
     fn of(node: &'f FleetNode) -> Self {
         let mut replicas = BTreeMap::new();
-        for replica in &node.replicas {
+        for replica in node.replicas.iter().filter(|replica| !replica.leaving) {
             *replicas.entry(&replica.model).or_insert(0) += 1;
         }
-        Self { node, memory_free: node.memory_free(), replicas, placed: BTreeMap::new() }
+        Self {
+            node,
+            memory_free: node.memory_free(),
+            replicas,
+            placed: BTreeMap::new(),
+        }
     }
 
     /// Replicas of a model there, those placed so far included.
@@ -172,7 +189,10 @@ impl<'f> WorkingNode<'f> {
 }
 
 fn first_memory(model: &Model) -> Bytes {
-    model.profiles().first().map_or(Bytes::ZERO, |profile| profile.memory)
+    model
+        .profiles()
+        .first()
+        .map_or(Bytes::ZERO, |profile| profile.memory)
 }
 
 fn no_node_is_promised_more_than_it_has(fleet: &Fleet, plan: &Plan) -> bool {

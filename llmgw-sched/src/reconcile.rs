@@ -1,1 +1,432 @@
-//! x
+//! The loop as a pure step: what is intended, what is observed, what time it is -> what to do.
+//!
+//! [`step`] decides and changes nothing; [`Memory::apply`] notes what was decided. Ids come from the caller, so
+//! that the same history always gives the same decisions. Time is the caller's monotonic time.
+//!
+//! In this order: adopt what runs already, take in failures, let go of what is lost, drain what is not wanted,
+//! stop what has drained, place what is missing.
+
+pub mod memory;
+pub mod standing;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use llmgw_core::{
+    cluster::{
+        catalog::Model,
+        engine::Provision,
+        node::{NodeFacts, NodeState},
+        replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
+    },
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
+    reason::Report,
+};
+
+pub use self::memory::{Assignment, History, Memory};
+use crate::{
+    fleet::{Fleet, FleetNode, FleetReplica},
+    planner::{Wanted, plan},
+};
+
+/// What should run.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Intent {
+    /// The models, by name.
+    pub models: BTreeMap<ModelName, Model>,
+}
+
+/// What is, as agents and the gateway tell it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Nodes that were ever heard.
+    pub nodes: BTreeMap<NodeId, ObservedNode>,
+    /// Calls that each replica is answering now; absent is none.
+    pub outstanding: BTreeMap<ReplicaId, u64>,
+}
+
+/// What an agent said last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedNode {
+    /// When it was heard.
+    pub heard_at: Duration,
+    /// The desired revision of this epoch that the agent works towards; 0 when it has none yet.
+    pub revision: u64,
+    /// What it found on the machine.
+    pub facts: NodeFacts,
+    /// How far it is with each engine.
+    pub provision: Vec<Provision>,
+    /// What it runs.
+    pub replicas: BTreeMap<ReplicaId, ReplicaStatus>,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Take a running replica over.
+    Adopt {
+        /// What runs.
+        spec: Box<ReplicaSpec>,
+        /// Where.
+        node: NodeId,
+    },
+    /// Give a node a new replica.
+    Place {
+        /// The model.
+        model: ModelName,
+        /// How to run it.
+        profile: ProfileName,
+        /// Where.
+        node: NodeId,
+    },
+    /// Send it no new calls.
+    Drain {
+        /// The replica.
+        replica: ReplicaId,
+        /// Why.
+        why: Why,
+    },
+    /// End it.
+    Stop {
+        /// The replica.
+        replica: ReplicaId,
+        /// Why.
+        why: Why,
+    },
+    /// It failed: let go of it and count the failure.
+    Fail {
+        /// The replica.
+        replica: ReplicaId,
+        /// What went wrong.
+        error: String,
+        /// The last lines of its log.
+        log_tail: Vec<String>,
+    },
+    /// It is out of reach: let go of it without counting a failure.
+    Forget {
+        /// The replica.
+        replica: ReplicaId,
+        /// Why.
+        why: Why,
+    },
+    /// A model has run well for a while: forget its failures.
+    Absolve {
+        /// The model.
+        model: ModelName,
+    },
+}
+
+/// Why a replica leaves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// Its model was removed.
+    ModelRemoved,
+    /// The model has more replicas than it should.
+    Surplus,
+    /// Its node is not heard.
+    NodeLost,
+    /// Its node no longer knows it.
+    Vanished,
+}
+
+/// What [`step`] decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    /// What to do, in this order.
+    pub actions: Vec<Action>,
+    /// For each model that lacks replicas and was tried: where it goes, or why it fits nowhere.
+    pub reports: BTreeMap<ModelName, Report>,
+}
+
+/// Decides.
+#[must_use]
+pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Step {
+    // The working copy takes in each decision, so that later ones see it.
+    let mut working = memory.clone();
+    let mut actions = Vec::new();
+    for decide in [
+        adopt,
+        take_in_failures,
+        let_go,
+        drain,
+        stop_drained,
+        absolve,
+    ] {
+        let decided = decide(intent, observed, &working, now);
+        for action in &decided {
+            working.apply(action, now);
+        }
+        actions.extend(decided);
+    }
+    let (placements, reports) = place(intent, observed, &working, now);
+    actions.extend(placements);
+    Step { actions, reports }
+}
+
+/// The fleet as the planner sees it: promises made, and what still holds memory though it is leaving.
+#[must_use]
+pub fn fleet(observed: &Observed, memory: &Memory, now: Duration) -> Fleet {
+    let nodes = observed.nodes.iter().map(|(id, node)| {
+        let lost = is_lost(node, now);
+        let mut replicas: BTreeMap<ReplicaId, FleetReplica> = BTreeMap::new();
+        let assigned = memory
+            .assignments
+            .iter()
+            .filter(|(_, given)| given.node == *id);
+        for (replica, given) in assigned {
+            replicas.insert(
+                *replica,
+                fleet_replica(&given.spec, given.draining.is_some()),
+            );
+        }
+        for (replica, status) in node.replicas.iter().filter(|_| !lost) {
+            if status.state.holds_memory() {
+                replicas
+                    .entry(*replica)
+                    .or_insert_with(|| fleet_replica(&status.spec, true));
+            }
+        }
+        FleetNode {
+            id: *id,
+            hostname: node.facts.hostname.clone(),
+            state: if lost {
+                NodeState::Lost
+            } else {
+                NodeState::Ready
+            },
+            memory_allocatable: node.facts.memory.map(|memory| memory.allocatable),
+            disk_free: node.facts.disk.as_ref().map(|disk| disk.free),
+            engines: node
+                .provision
+                .iter()
+                .map(|provision| (provision.engine.clone(), provision.state.clone()))
+                .collect(),
+            replicas: replicas.into_values().collect(),
+        }
+    });
+    Fleet {
+        nodes: nodes.collect(),
+    }
+}
+
+/// Whether a node has not been heard for longer than the grace.
+#[must_use]
+pub fn is_lost(node: &ObservedNode, now: Duration) -> bool {
+    now.saturating_sub(node.heard_at) > LOST_AFTER
+}
+
+fn adopt(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
+    let mut adopted: BTreeMap<&ModelName, u64> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut actions = Vec::new();
+    for (node, status) in statuses(observed, now) {
+        let id = status.spec.id;
+        let running = matches!(
+            status.state,
+            ReplicaState::Placing
+                | ReplicaState::Provisioning
+                | ReplicaState::Fetching
+                | ReplicaState::Starting
+                | ReplicaState::Ready
+        );
+        if !running || memory.knows(id) || !seen.insert(id) {
+            continue;
+        }
+        let Some(model) = intent.models.get(&status.spec.model) else {
+            continue;
+        };
+        let count = adopted.entry(model.name()).or_insert(0);
+        if memory.serving(model.name()) + *count < u64::from(model.replicas()) {
+            *count += 1;
+            actions.push(Action::Adopt {
+                spec: Box::new(status.spec.clone()),
+                node,
+            });
+        }
+    }
+    actions
+}
+
+fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duration) -> Vec<Action> {
+    let failed = |(id, given): (&ReplicaId, &Assignment)| {
+        let status = observed.nodes.get(&given.node)?.replicas.get(id)?;
+        let why = match status.state {
+            ReplicaState::Failed => "failed without saying why",
+            ReplicaState::Stopped => "ended by itself",
+            _ => return None,
+        };
+        let error = status.error.clone().unwrap_or_else(|| why.to_owned());
+        Some(Action::Fail {
+            replica: *id,
+            error,
+            log_tail: status.log_tail.clone(),
+        })
+    };
+    memory.assignments.iter().filter_map(failed).collect()
+}
+
+fn let_go(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
+    let gone = |(id, given): (&ReplicaId, &Assignment)| {
+        let why = match observed.nodes.get(&given.node) {
+            None => Why::NodeLost,
+            Some(node) if is_lost(node, now) => Why::NodeLost,
+            Some(node) => {
+                let told = given
+                    .revision
+                    .is_some_and(|revision| node.revision >= revision);
+                let patient = now.saturating_sub(given.since) < VANISHED_AFTER;
+                if node.replicas.contains_key(id) || !told || patient {
+                    return None;
+                }
+                Why::Vanished
+            }
+        };
+        Some(Action::Forget { replica: *id, why })
+    };
+    memory.assignments.iter().filter_map(gone).collect()
+}
+
+fn drain(intent: &Intent, observed: &Observed, memory: &Memory, _: Duration) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut by_model: BTreeMap<&ModelName, Vec<(&ReplicaId, &Assignment)>> = BTreeMap::new();
+    for (id, given) in memory
+        .assignments
+        .iter()
+        .filter(|(_, given)| given.draining.is_none())
+    {
+        by_model
+            .entry(&given.spec.model)
+            .or_default()
+            .push((id, given));
+    }
+    for (name, mut replicas) in by_model {
+        let Some(model) = intent.models.get(name) else {
+            actions.extend(replicas.iter().map(|(id, _)| Action::Drain {
+                replica: **id,
+                why: Why::ModelRemoved,
+            }));
+            continue;
+        };
+        let keep = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
+        // Those that serve are kept before those that don't, the older before the younger.
+        let ready = |id: &ReplicaId, given: &Assignment| {
+            state_of(observed, *id, given) == Some(ReplicaState::Ready)
+        };
+        replicas.sort_by_key(|(id, given)| (!ready(id, given), **id));
+        actions.extend(replicas.iter().skip(keep).map(|(id, _)| Action::Drain {
+            replica: **id,
+            why: Why::Surplus,
+        }));
+    }
+    actions
+}
+
+fn stop_drained(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
+    let drained = |(id, given): (&ReplicaId, &Assignment)| {
+        let (since, why) = given.draining?;
+        let busy = observed.outstanding.get(id).is_some_and(|calls| *calls > 0);
+        let patient = now.saturating_sub(since) < DRAIN_DEADLINE;
+        (!(busy && patient)).then_some(Action::Stop { replica: *id, why })
+    };
+    memory.assignments.iter().filter_map(drained).collect()
+}
+
+fn absolve(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
+    let steady = |given: &Assignment, id: &ReplicaId| {
+        state_of(observed, *id, given) == Some(ReplicaState::Ready)
+            && given
+                .ready_since
+                .is_some_and(|since| now.saturating_sub(since) >= STEADY_AFTER)
+    };
+    memory
+        .histories
+        .iter()
+        .filter(|(model, history)| {
+            history.failures > 0
+                && !history.parked
+                && memory
+                    .assignments
+                    .iter()
+                    .any(|(id, given)| given.spec.model == **model && steady(given, id))
+        })
+        .map(|(model, _)| Action::Absolve {
+            model: model.clone(),
+        })
+        .collect()
+}
+
+fn place(
+    intent: &Intent,
+    observed: &Observed,
+    memory: &Memory,
+    now: Duration,
+) -> (Vec<Action>, BTreeMap<ModelName, Report>) {
+    if now < memory.settle_until {
+        return (Vec::new(), BTreeMap::new());
+    }
+    let eligible = |model: &&Model| {
+        memory
+            .histories
+            .get(model.name())
+            .is_none_or(|history| history.may_try(now))
+    };
+    let wanted = Wanted {
+        models: intent.models.values().filter(eligible).cloned().collect(),
+    };
+    let (plan, reports) = plan(&fleet(observed, memory, now), &wanted);
+    let actions = plan.placements.into_iter().map(|placement| Action::Place {
+        model: placement.model,
+        profile: placement.profile,
+        node: placement.node,
+    });
+    let reports = reports
+        .into_iter()
+        .map(|report| (report.model.clone(), report));
+    (actions.collect(), reports.collect())
+}
+
+/// What nodes that are heard say of their replicas, by node and replica.
+fn statuses(observed: &Observed, now: Duration) -> impl Iterator<Item = (NodeId, &ReplicaStatus)> {
+    observed
+        .nodes
+        .iter()
+        .filter(move |(_, node)| !is_lost(node, now))
+        .flat_map(|(id, node)| node.replicas.values().map(|status| (*id, status)))
+}
+
+/// What its node says of a replica that was given to it.
+pub(crate) fn state_of(
+    observed: &Observed,
+    id: ReplicaId,
+    given: &Assignment,
+) -> Option<ReplicaState> {
+    observed
+        .nodes
+        .get(&given.node)?
+        .replicas
+        .get(&id)
+        .map(|status| status.state)
+}
+
+fn fleet_replica(spec: &ReplicaSpec, leaving: bool) -> FleetReplica {
+    FleetReplica {
+        id: spec.id,
+        model: spec.model.clone(),
+        memory: spec.profile.memory,
+        leaving,
+    }
+}
+
+/// Seven heartbeats: a node that is only slow is not lost.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+/// An agent says every replica of a desired state as soon as it has read it; this is for a slow one.
+const VANISHED_AFTER: Duration = Duration::from_secs(10);
+/// How long calls may take to end once their replica is not wanted any more.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+/// How long a replica must serve before earlier failures of its model are forgotten.
+const STEADY_AFTER: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,11 @@ pub(crate) fn build(
     model: &Model,
     placed: Option<&Placement>,
 ) -> Report {
-    let rejections = if placed.is_some() { Vec::new() } else { rejections(working, model) };
+    let rejections = if placed.is_some() {
+        Vec::new()
+    } else {
+        rejections(working, model)
+    };
     let nearest = nearest(&rejections).cloned();
     Report {
         model: model.name().clone(),
@@ -32,8 +36,16 @@ pub(crate) fn build(
             profile: placement.profile.clone(),
         }),
         summary: summary(&rejections),
-        pending: if placed.is_some() { None } else { pending(fleet, model) },
-        remedies: if placed.is_some() { Vec::new() } else { remedies(fleet, model) },
+        pending: if placed.is_some() {
+            None
+        } else {
+            pending(fleet, model)
+        },
+        remedies: if placed.is_some() {
+            Vec::new()
+        } else {
+            remedies(fleet, model)
+        },
         rejections,
         nearest,
     }
@@ -60,13 +72,23 @@ fn rejections(working: &Working<'_>, model: &Model) -> Vec<Rejection> {
 
 /// How far a rejection is from fitting: fewer failing checks, then fewer that are unknown, then less missing.
 fn distance(rejection: &Rejection) -> (usize, usize, Bytes) {
-    let unknown = rejection.reasons.iter().filter(|reason| reason.have.is_none()).count();
-    let missing = rejection.reasons.iter().filter_map(|reason| reason.short_by).sum();
+    let unknown = rejection
+        .reasons
+        .iter()
+        .filter(|reason| reason.have.is_none())
+        .count();
+    let missing = rejection
+        .reasons
+        .iter()
+        .filter_map(|reason| reason.short_by)
+        .sum();
     (rejection.reasons.len(), unknown, missing)
 }
 
 fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {
-    rejections.iter().min_by_key(|rejection| distance(rejection))
+    rejections
+        .iter()
+        .min_by_key(|rejection| distance(rejection))
 }
 
 /// Each node once, under the first failing check of its nearest profile.
@@ -92,8 +114,14 @@ fn pending(fleet: &Fleet, model: &Model) -> Option<String> {
     let mut waits = Vec::new();
     for node in &mut finished.nodes {
         for (engine, state) in &mut node.engines {
-            if matches!(state, ProvisionState::Pending | ProvisionState::Installing { .. }) {
-                waits.push((node.id, format!("{}: {engine} is {}", node.hostname, state.describe())));
+            if matches!(
+                state,
+                ProvisionState::Pending | ProvisionState::Installing { .. }
+            ) {
+                waits.push((
+                    node.id,
+                    format!("{}: {engine} is {}", node.hostname, state.describe()),
+                ));
                 *state = installed();
             }
         }
@@ -101,7 +129,10 @@ fn pending(fleet: &Fleet, model: &Model) -> Option<String> {
     let working = Working::of(&finished);
     let (_, index) = choose(&working, model)?;
     let chosen = working.nodes.get(index)?.node.id;
-    waits.into_iter().find(|(node, _)| *node == chosen).map(|(_, wait)| wait)
+    waits
+        .into_iter()
+        .find(|(node, _)| *node == chosen)
+        .map(|(_, wait)| wait)
 }
 
 fn remedies(fleet: &Fleet, model: &Model) -> Vec<String> {
@@ -109,14 +140,18 @@ fn remedies(fleet: &Fleet, model: &Model) -> Vec<String> {
     if let Some(wait) = pending(fleet, model) {
         remedies.push(format!("wait: {wait}"));
     }
-    remedies.extend(by_change(fleet, |node| match node.state {
-        NodeState::Cordoned | NodeState::Draining | NodeState::Pending => {
-            let line = format!("make {} ready ({})", node.hostname, node.state.as_str());
-            node.state = NodeState::Ready;
-            Some(line)
-        }
-        NodeState::Ready | NodeState::Lost => None,
-    }, model));
+    remedies.extend(by_change(
+        fleet,
+        |node| match node.state {
+            NodeState::Cordoned | NodeState::Draining | NodeState::Pending => {
+                let line = format!("make {} ready ({})", node.hostname, node.state.as_str());
+                node.state = NodeState::Ready;
+                Some(line)
+            }
+            NodeState::Ready | NodeState::Lost => None,
+        },
+        model,
+    ));
     remedies.extend(by_stopping(fleet, model));
     if remedies.is_empty() {
         remedies.extend(by_memory(fleet, model));
@@ -144,7 +179,11 @@ fn by_change(
 fn by_stopping(fleet: &Fleet, model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, node) in fleet.nodes.iter().enumerate() {
-        for replica in node.replicas.iter().filter(|replica| replica.model != *model.name()) {
+        for replica in node
+            .replicas
+            .iter()
+            .filter(|replica| replica.model != *model.name())
+        {
             let mut changed = fleet.clone();
             if let Some(node) = changed.nodes.get_mut(index) {
                 node.replicas.retain(|other| other.id != replica.id);
@@ -168,18 +207,31 @@ fn by_stopping(fleet: &Fleet, model: &Model) -> Vec<String> {
 
 /// Says how much memory a node must have free for the smallest profile.
 fn by_memory(fleet: &Fleet, model: &Model) -> Option<String> {
-    let smallest = model.profiles().iter().min_by_key(|profile| profile.memory)?;
+    let smallest = model
+        .profiles()
+        .iter()
+        .min_by_key(|profile| profile.memory)?;
     let mut changed = fleet.clone();
     for node in &mut changed.nodes {
         node.memory_allocatable = Some(node.memory_reserved() + smallest.memory);
     }
     let fits_then = choose(&Working::of(&changed), model).is_some();
-    let what = if fits_then { "free memory on a node, or add one" } else { "add a node" };
-    Some(format!("{what}: {} with {} free is enough", smallest.name, smallest.memory))
+    let what = if fits_then {
+        "free memory on a node, or add one"
+    } else {
+        "add a node"
+    };
+    Some(format!(
+        "{what}: {} with {} free is enough",
+        smallest.name, smallest.memory
+    ))
 }
 
 fn installed() -> ProvisionState {
-    ProvisionState::Installed { version: String::new(), variant: String::new() }
+    ProvisionState::Installed {
+        version: String::new(),
+        variant: String::new(),
+    }
 }
 
 const MAX_REMEDIES: usize = 3;

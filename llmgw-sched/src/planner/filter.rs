@@ -47,7 +47,10 @@ fn check_engine(node: &WorkingNode<'_>, profile: &Profile) -> Option<Reason> {
     let detail = match state {
         Some(ProvisionState::Installed { .. }) => return None,
         Some(state) => format!("{} is {}", profile.engine, state.describe()),
-        None => format!("{} is not among the engines that the node has or installs", profile.engine),
+        None => format!(
+            "{} is not among the engines that the node has or installs",
+            profile.engine
+        ),
     };
     Some(Reason {
         check: Check::Engine,
@@ -63,7 +66,11 @@ fn check_memory(node: &WorkingNode<'_>, profile: &Profile) -> Option<Reason> {
     match node.memory_free {
         Some(free) if need <= free => None,
         Some(free) => Some(short(Check::Memory, need, free)),
-        None => Some(unknown(Check::Memory, need, "the node did not say how much memory it has")),
+        None => Some(unknown(
+            Check::Memory,
+            need,
+            "the node did not say how much memory it has",
+        )),
     }
 }
 
@@ -77,7 +84,11 @@ fn check_disk(node: &WorkingNode<'_>, model: &Model) -> Option<Reason> {
     match node.node.disk_free {
         Some(free) if need <= free => None,
         Some(free) => Some(short(Check::Disk, need, free)),
-        None => Some(unknown(Check::Disk, need, "the node did not say how much disk it has")),
+        None => Some(unknown(
+            Check::Disk,
+            need,
+            "the node did not say how much disk it has",
+        )),
     }
 }
 

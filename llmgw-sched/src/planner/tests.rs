@@ -11,7 +11,10 @@ use super::*;
 use crate::fleet::FleetReplica;
 
 fn node(number: u128, memory: Bytes) -> FleetNode {
-    let installed = ProvisionState::Installed { version: "1".into(), variant: "path".into() };
+    let installed = ProvisionState::Installed {
+        version: "1".into(),
+        variant: "path".into(),
+    };
     FleetNode {
         id: NodeId::from_uuid(uuid(number)),
         hostname: format!("node-{number}"),
@@ -40,12 +43,16 @@ fn model(name: &str, replicas: u32, memory: &[Bytes]) -> Model {
 }
 
 fn wanted(models: &[Model]) -> Wanted {
-    Wanted { models: models.to_vec() }
+    Wanted {
+        models: models.to_vec(),
+    }
 }
 
 #[test]
 fn the_tightest_fit_wins() {
-    let fleet = Fleet { nodes: vec![node(1, Bytes::gib(64)), node(2, Bytes::gib(8))] };
+    let fleet = Fleet {
+        nodes: vec![node(1, Bytes::gib(64)), node(2, Bytes::gib(8))],
+    };
     let (plan, reports) = plan(&fleet, &wanted(&[model("m", 1, &[Bytes::gib(4)])]));
     assert_eq!(plan.placements[0].hostname, "node-2");
     assert_eq!(reports[0].fits.as_ref().unwrap().hostname, "node-2");
@@ -53,16 +60,27 @@ fn the_tightest_fit_wins() {
 
 #[test]
 fn replicas_of_one_model_go_to_different_nodes() {
-    let fleet = Fleet { nodes: vec![node(1, Bytes::gib(64)), node(2, Bytes::gib(8))] };
+    let fleet = Fleet {
+        nodes: vec![node(1, Bytes::gib(64)), node(2, Bytes::gib(8))],
+    };
     let (plan, _) = plan(&fleet, &wanted(&[model("m", 2, &[Bytes::gib(1)])]));
-    let nodes: Vec<&str> = plan.placements.iter().map(|p| p.hostname.as_str()).collect();
+    let nodes: Vec<&str> = plan
+        .placements
+        .iter()
+        .map(|p| p.hostname.as_str())
+        .collect();
     assert_eq!(nodes, ["node-2", "node-1"]);
 }
 
 #[test]
 fn profiles_are_tried_in_the_models_order() {
-    let fleet = Fleet { nodes: vec![node(1, Bytes::gib(8))] };
-    let (plan, _) = plan(&fleet, &wanted(&[model("m", 1, &[Bytes::gib(9), Bytes::gib(3)])]));
+    let fleet = Fleet {
+        nodes: vec![node(1, Bytes::gib(8))],
+    };
+    let (plan, _) = plan(
+        &fleet,
+        &wanted(&[model("m", 1, &[Bytes::gib(9), Bytes::gib(3)])]),
+    );
     assert_eq!(plan.placements[0].profile.as_str(), "p1");
 }
 
@@ -73,18 +91,37 @@ fn every_failing_check_of_every_node_is_said() {
     cordoned.engines.clear();
     let mut silent = node(2, Bytes::gib(2));
     silent.memory_allocatable = None;
-    let fleet = Fleet { nodes: vec![silent, cordoned, node(3, Bytes::gib(300))] };
+    let fleet = Fleet {
+        nodes: vec![silent, cordoned, node(3, Bytes::gib(300))],
+    };
     let report = trial(&fleet, &model("big", 1, &[Bytes(400_000_000_000)]));
     let checks: Vec<Vec<Check>> = report
         .rejections
         .iter()
-        .map(|rejection| rejection.reasons.iter().map(|reason| reason.check).collect())
+        .map(|rejection| {
+            rejection
+                .reasons
+                .iter()
+                .map(|reason| reason.check)
+                .collect()
+        })
         .collect();
     assert_eq!(
         checks,
-        [vec![Check::Node, Check::Engine, Check::Memory], vec![Check::Memory], vec![Check::Memory]]
+        [
+            vec![Check::Node, Check::Engine, Check::Memory],
+            vec![Check::Memory],
+            vec![Check::Memory]
+        ]
     );
-    assert_eq!(report.summary.iter().map(|count| count.nodes).sum::<usize>(), 3);
+    assert_eq!(
+        report
+            .summary
+            .iter()
+            .map(|count| count.nodes)
+            .sum::<usize>(),
+        3
+    );
     let headline = render::headline(&report);
     assert!(
         headline.contains("needs 372.5 GiB, has 300.0 GiB free, short by 72.5 GiB"),
@@ -96,9 +133,17 @@ fn every_failing_check_of_every_node_is_said() {
 #[test]
 fn an_engine_that_is_being_installed_is_worth_the_wait() {
     let mut installing = node(1, Bytes::gib(8));
-    let state = ProvisionState::Installing { step: "downloading".into(), percent: Some(43) };
+    let state = ProvisionState::Installing {
+        step: "downloading".into(),
+        percent: Some(43),
+    };
     installing.engines = BTreeMap::from([("llamacpp".parse().unwrap(), state)]);
-    let report = trial(&Fleet { nodes: vec![installing] }, &model("m", 1, &[Bytes::gib(1)]));
+    let report = trial(
+        &Fleet {
+            nodes: vec![installing],
+        },
+        &model("m", 1, &[Bytes::gib(1)]),
+    );
     let wait = "node-1: llamacpp is installing: downloading (43 %)";
     assert_eq!(report.pending.as_deref(), Some(wait));
     assert_eq!(report.remedies, [format!("wait: {wait}")]);
@@ -112,18 +157,32 @@ fn stopping_another_model_is_offered_only_when_it_helps() {
             id: ReplicaId::from_uuid(uuid(number)),
             model: name.parse().unwrap(),
             memory: Bytes::gib(memory),
+            leaving: false,
         });
     }
-    let report = trial(&Fleet { nodes: vec![full] }, &model("m", 1, &[Bytes::gib(4)]));
+    let report = trial(
+        &Fleet { nodes: vec![full] },
+        &model("m", 1, &[Bytes::gib(4)]),
+    );
     assert_eq!(report.remedies.len(), 1);
-    assert!(report.remedies[0].contains("of large on node-1"), "{:?}", report.remedies);
+    assert!(
+        report.remedies[0].contains("of large on node-1"),
+        "{:?}",
+        report.remedies
+    );
 }
 
 #[test]
 fn no_node_at_all_is_said_as_such() {
     let report = trial(&Fleet::default(), &model("m", 1, &[Bytes::gib(4)]));
-    assert_eq!(render::headline(&report), "m is not placed: no node has joined yet");
-    assert_eq!(report.remedies, ["add a node: p0 with 4.0 GiB free is enough"]);
+    assert_eq!(
+        render::headline(&report),
+        "m is not placed: no node has joined yet"
+    );
+    assert_eq!(
+        report.remedies,
+        ["add a node: p0 with 4.0 GiB free is enough"]
+    );
 }
 
 fn any_fleet() -> impl Strategy<Value = Fleet> {
@@ -149,6 +208,7 @@ fn any_fleet() -> impl Strategy<Value = Fleet> {
                         id: ReplicaId::from_uuid(uuid(number * 100 + u128::try_from(at).unwrap())),
                         model: format!("m{model}").parse().unwrap(),
                         memory: Bytes::gib(memory),
+                        leaving: false,
                     })
                     .collect();
                 node
@@ -175,11 +235,16 @@ fn any_wanted() -> impl Strategy<Value = Wanted> {
 fn applied(fleet: &Fleet, plan: &Plan) -> Fleet {
     let mut fleet = fleet.clone();
     for (index, placement) in plan.placements.iter().enumerate() {
-        let node = fleet.nodes.iter_mut().find(|node| node.id == placement.node).unwrap();
+        let node = fleet
+            .nodes
+            .iter_mut()
+            .find(|node| node.id == placement.node)
+            .unwrap();
         node.replicas.push(FleetReplica {
             id: ReplicaId::from_uuid(uuid(1_000_000 + u128::try_from(index).unwrap())),
             model: placement.model.clone(),
             memory: placement.memory,
+            leaving: false,
         });
     }
     fleet

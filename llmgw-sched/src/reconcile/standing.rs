@@ -1,0 +1,90 @@
+//! What a model that nothing serves waits for, from what the loop knows.
+
+use std::time::Duration;
+
+use llmgw_core::{
+    cluster::{
+        catalog::Model,
+        replica::{ReplicaState, ReplicaStatus},
+    },
+    id::ModelName,
+    reason::{Report, render},
+    route::Waiting,
+};
+
+use super::{Memory, Observed};
+
+/// What the model waits for. `report` is the last trial, if there was one.
+#[must_use]
+pub fn waiting(
+    model: &Model,
+    observed: &Observed,
+    memory: &Memory,
+    report: Option<&Report>,
+    now: Duration,
+) -> Waiting {
+    let name = model.name();
+    let history = memory.histories.get(name);
+    let last_error = history.and_then(|history| history.last_error.as_deref());
+    if let Some(history) = history.filter(|history| history.parked) {
+        return Waiting::Parked(format!(
+            "{name} failed {} times in a row and is not tried again: {}",
+            history.failures,
+            last_error.unwrap_or("no reason was given"),
+        ));
+    }
+    if let Some(status) = most_advanced(name, observed, memory) {
+        return Waiting::Loading(format!("{name} is {}", doing(status)));
+    }
+    if memory.serving(name) > 0 {
+        return Waiting::Loading(format!("{name} is placed; its node has not begun yet"));
+    }
+    if let Some(history) = history.filter(|history| !history.may_try(now)) {
+        let wait = history.retry_at.saturating_sub(now).as_secs() + 1;
+        return Waiting::Loading(format!(
+            "{name} failed to start and is tried again in {wait} s: {}",
+            last_error.unwrap_or("no reason was given"),
+        ));
+    }
+    match report {
+        Some(report) if report.fits.is_none() => match &report.pending {
+            Some(pending) => Waiting::Loading(format!("{name} waits for {pending}")),
+            None => Waiting::Unplaceable(render::headline(report)),
+        },
+        Some(_) => Waiting::Loading(format!("{name} is being placed")),
+        None if observed.nodes.is_empty() => {
+            Waiting::Unplaceable(format!("{name} is not placed: no node has joined yet"))
+        }
+        None => Waiting::Loading(format!("{name} is about to be placed")),
+    }
+}
+
+/// What a replica is doing, in a few words: `fetching weights from pip:… (43 %)`.
+#[must_use]
+pub fn doing(status: &ReplicaStatus) -> String {
+    match (status.state, &status.fetch) {
+        (ReplicaState::Fetching, Some(fetch)) => match fetch.bytes_total {
+            Some(total) if total.0 > 0 => format!(
+                "fetching weights: {} of {total} ({} %)",
+                fetch.bytes_done,
+                u128::from(fetch.bytes_done.0) * 100 / u128::from(total.0),
+            ),
+            _ => format!("fetching weights: {}", fetch.bytes_done),
+        },
+        (state, _) => state.as_str().to_owned(),
+    }
+}
+
+fn most_advanced<'o>(
+    name: &ModelName,
+    observed: &'o Observed,
+    memory: &Memory,
+) -> Option<&'o ReplicaStatus> {
+    memory
+        .assignments
+        .iter()
+        .filter(|(_, given)| given.spec.model == *name && given.draining.is_none())
+        .filter_map(|(id, given)| observed.nodes.get(&given.node)?.replicas.get(id))
+        .filter(|status| status.state != ReplicaState::Unknown)
+        .max_by_key(|status| status.state)
+}

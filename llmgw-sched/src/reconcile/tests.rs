@@ -1,0 +1,394 @@
+use llmgw_core::{
+    clock::Timestamp,
+    cluster::{engine::ProvisionState, node},
+    fingerprint::Fingerprint,
+    units::Bytes,
+};
+
+use super::*;
+use crate::reconcile::memory::PARKED_AFTER;
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn model(replicas: u32) -> Model {
+    serde_json::from_value(serde_json::json!({
+        "name": "m", "source": "file:/m.gguf", "replicas": replicas,
+        "profiles": [{"memory": "1GiB"}],
+    }))
+    .unwrap()
+}
+
+fn intent(replicas: u32) -> Intent {
+    let model = model(replicas);
+    Intent {
+        models: BTreeMap::from([(model.name().clone(), model)]),
+    }
+}
+
+fn observed_node(at: u64) -> ObservedNode {
+    ObservedNode {
+        heard_at: seconds(at),
+        revision: 0,
+        facts: NodeFacts {
+            hostname: "box".into(),
+            memory: Some(node::Memory {
+                total: Bytes::gib(8),
+                allocatable: Bytes::gib(8),
+            }),
+            ..NodeFacts::default()
+        },
+        provision: vec![Provision {
+            engine: "llamacpp".parse().unwrap(),
+            state: ProvisionState::Installed {
+                version: "1".into(),
+                variant: "path".into(),
+            },
+            choice: None,
+        }],
+        replicas: BTreeMap::new(),
+    }
+}
+
+/// One node, the loop, and an agent that does as it is told.
+struct Cluster {
+    intent: Intent,
+    observed: Observed,
+    memory: Memory,
+    node: NodeId,
+    now: u64,
+}
+
+impl Cluster {
+    fn new(replicas: u32) -> Self {
+        let node = NodeId::generate();
+        let observed = Observed {
+            nodes: BTreeMap::from([(node, observed_node(0))]),
+            outstanding: BTreeMap::new(),
+        };
+        Self {
+            intent: intent(replicas),
+            observed,
+            memory: Memory::default(),
+            node,
+            now: 0,
+        }
+    }
+
+    fn step(&mut self) -> Vec<Action> {
+        let now = seconds(self.now);
+        self.memory.observe(&self.observed, now);
+        let step = step(&self.intent, &self.observed, &self.memory, now);
+        for action in &step.actions {
+            if let Action::Place {
+                model,
+                profile,
+                node,
+            } = action
+            {
+                let model = &self.intent.models[model];
+                let profile = model.profile(profile).unwrap().clone();
+                let spec = ReplicaSpec {
+                    id: ReplicaId::generate(),
+                    model: model.name().clone(),
+                    fingerprint: model.fingerprint(&profile),
+                    weights: model.weights().clone(),
+                    profile,
+                };
+                self.memory.given(spec, *node, now);
+            }
+            self.memory.apply(action, now);
+        }
+        step.actions
+    }
+
+    /// The agent reports everything that was given to it, in this state.
+    fn report(&mut self, state: ReplicaState) {
+        let specs: Vec<ReplicaSpec> = self
+            .memory
+            .assignments
+            .values()
+            .map(|given| given.spec.clone())
+            .collect();
+        let node = self.observed.nodes.get_mut(&self.node).unwrap();
+        node.heard_at = seconds(self.now);
+        node.replicas = specs
+            .into_iter()
+            .map(|spec| (spec.id, status(spec, state)))
+            .collect();
+    }
+
+    fn only(&self) -> ReplicaId {
+        let ids: Vec<&ReplicaId> = self.memory.assignments.keys().collect();
+        assert_eq!(ids.len(), 1);
+        *ids[0]
+    }
+}
+
+fn status(spec: ReplicaSpec, state: ReplicaState) -> ReplicaStatus {
+    ReplicaStatus {
+        spec,
+        state,
+        since: Timestamp(0),
+        endpoint: None,
+        fetch: None,
+        error: (state == ReplicaState::Failed).then(|| "it broke".to_owned()),
+        hint: None,
+        log_tail: vec!["last words".to_owned()],
+    }
+}
+
+fn stranger(model: &Model) -> ReplicaSpec {
+    ReplicaSpec {
+        id: ReplicaId::generate(),
+        model: model.name().clone(),
+        profile: model.profiles()[0].clone(),
+        weights: model.weights().clone(),
+        fingerprint: Fingerprint(0),
+    }
+}
+
+#[test]
+fn what_is_missing_is_placed_once() {
+    let mut cluster = Cluster::new(2);
+    assert_eq!(cluster.step().len(), 2);
+    assert_eq!(cluster.step(), []);
+    cluster.report(ReplicaState::Ready);
+    assert_eq!(cluster.step(), []);
+}
+
+#[test]
+fn a_running_replica_is_adopted_before_anything_is_placed() {
+    let mut cluster = Cluster::new(1);
+    let spec = stranger(&model(1));
+    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    node.replicas
+        .insert(spec.id, status(spec.clone(), ReplicaState::Ready));
+    let adopted = Action::Adopt {
+        spec: Box::new(spec),
+        node: cluster.node,
+    };
+    assert_eq!(cluster.step(), [adopted]);
+    assert_eq!(cluster.step(), []);
+}
+
+#[test]
+fn of_two_running_replicas_of_one_slot_only_one_is_adopted() {
+    let mut cluster = Cluster::new(1);
+    for _ in 0..2 {
+        let spec = stranger(&model(1));
+        let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+        node.replicas
+            .insert(spec.id, status(spec, ReplicaState::Ready));
+    }
+    assert_eq!(cluster.step().len(), 1);
+    assert_eq!(cluster.memory.assignments.len(), 1);
+}
+
+#[test]
+fn nothing_is_placed_before_the_fleet_has_settled() {
+    let mut cluster = Cluster::new(1);
+    cluster.memory.settle_until = seconds(5);
+    assert_eq!(cluster.step(), []);
+    cluster.now = 5;
+    assert_eq!(cluster.step().len(), 1);
+}
+
+#[test]
+fn failures_back_off_and_then_park() {
+    let mut cluster = Cluster::new(1);
+    for failure in 1..=PARKED_AFTER {
+        assert_eq!(
+            cluster.step().len(),
+            1,
+            "failure {failure}: a replica is placed"
+        );
+        cluster.report(ReplicaState::Failed);
+        let actions = cluster.step();
+        assert!(matches!(actions[..], [Action::Fail { .. }]), "{actions:?}");
+        assert_eq!(
+            cluster.step(),
+            [],
+            "failure {failure}: not tried again at once"
+        );
+        cluster.now += 60;
+        cluster.report(ReplicaState::Failed);
+    }
+    assert_eq!(cluster.step(), []);
+    let name: ModelName = "m".parse().unwrap();
+    let model = model(1);
+    let waiting = standing::waiting(
+        &model,
+        &cluster.observed,
+        &cluster.memory,
+        None,
+        seconds(cluster.now),
+    );
+    let expected = "m failed 5 times in a row and is not tried again: it broke";
+    assert_eq!(waiting, llmgw_core::route::Waiting::Parked(expected.into()));
+    assert_eq!(cluster.memory.histories[&name].first_log, ["last words"]);
+    assert!(cluster.memory.absolve(&name));
+    assert_eq!(cluster.step().len(), 1);
+}
+
+#[test]
+fn a_model_that_crashes_soon_after_ready_still_parks() {
+    let mut cluster = Cluster::new(1);
+    for _ in 0..PARKED_AFTER {
+        cluster.step();
+        cluster.report(ReplicaState::Ready);
+        cluster.step();
+        cluster.now += 30;
+        cluster.report(ReplicaState::Failed);
+        cluster.step();
+        cluster.now += 60;
+        cluster.report(ReplicaState::Failed);
+    }
+    assert!(
+        cluster
+            .memory
+            .histories
+            .values()
+            .all(|history| history.parked)
+    );
+}
+
+#[test]
+fn a_minute_of_service_absolves() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Failed);
+    cluster.step();
+    cluster.now += 10;
+    cluster.report(ReplicaState::Failed);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    cluster.step();
+    cluster.now += 60;
+    cluster.report(ReplicaState::Ready);
+    assert!(matches!(cluster.step()[..], [Action::Absolve { .. }]));
+    assert!(cluster.memory.histories.is_empty());
+}
+
+#[test]
+fn a_removed_model_drains_and_stops_when_its_calls_have_ended() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    let replica = cluster.only();
+    cluster.observed.outstanding.insert(replica, 1);
+    cluster.intent.models.clear();
+    assert_eq!(
+        cluster.step(),
+        [Action::Drain {
+            replica,
+            why: Why::ModelRemoved
+        }]
+    );
+    assert_eq!(cluster.step(), []);
+    cluster.observed.outstanding.clear();
+    assert_eq!(
+        cluster.step(),
+        [Action::Stop {
+            replica,
+            why: Why::ModelRemoved
+        }]
+    );
+    assert_eq!(
+        cluster.step(),
+        [],
+        "a replica that was stopped is not adopted again"
+    );
+}
+
+#[test]
+fn a_call_that_never_ends_does_not_hold_a_removed_model() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    let replica = cluster.only();
+    cluster.observed.outstanding.insert(replica, 1);
+    cluster.intent.models.clear();
+    cluster.step();
+    cluster.now += 60;
+    cluster.report(ReplicaState::Ready);
+    assert_eq!(
+        cluster.step(),
+        [Action::Stop {
+            replica,
+            why: Why::ModelRemoved
+        }]
+    );
+}
+
+#[test]
+fn a_replica_that_is_leaving_holds_its_memory_until_it_is_gone() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    cluster.intent.models.clear();
+    cluster.step();
+    let fleet = super::fleet(&cluster.observed, &cluster.memory, seconds(0));
+    assert_eq!(fleet.nodes[0].memory_reserved(), Bytes::gib(1));
+    assert!(fleet.nodes[0].replicas[0].leaving);
+}
+
+#[test]
+fn a_lost_node_loses_its_replicas_without_blame() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    cluster.now = 16;
+    let actions = cluster.step();
+    assert!(
+        matches!(
+            actions[..],
+            [Action::Forget {
+                why: Why::NodeLost,
+                ..
+            }]
+        ),
+        "{actions:?}"
+    );
+    assert!(cluster.memory.histories.is_empty());
+    // When it is heard again with the replica still running, that one is taken back.
+    cluster
+        .observed
+        .nodes
+        .get_mut(&cluster.node)
+        .unwrap()
+        .heard_at = seconds(16);
+    assert!(matches!(cluster.step()[..], [Action::Adopt { .. }]));
+}
+
+#[test]
+fn a_replica_that_its_node_forgot_is_placed_again() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    let replica = cluster.only();
+    cluster
+        .memory
+        .assignments
+        .get_mut(&replica)
+        .unwrap()
+        .revision = Some(3);
+    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    node.revision = 3;
+    assert_eq!(cluster.step(), []);
+    cluster.now = 10;
+    let actions = cluster.step();
+    assert!(
+        matches!(
+            actions[..],
+            [
+                Action::Forget {
+                    why: Why::Vanished,
+                    ..
+                },
+                Action::Place { .. }
+            ]
+        ),
+        "{actions:?}"
+    );
+}

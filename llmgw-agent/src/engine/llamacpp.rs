@@ -1,0 +1,194 @@
+//! llama.cpp: its own `llama-server`, or the same server inside a Python package behind our launcher.
+
+use std::ffi::OsString;
+
+use llmgw_core::{
+    cluster::replica::ReplicaSpec,
+    id::{EngineName, ReplicaId},
+    units::Bytes,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Engine, EngineCommand, Launch, LaunchRequest};
+
+/// Describes llama.cpp's server.
+#[derive(Debug)]
+pub(super) struct LlamaCppEngine {
+    name: EngineName,
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<ListedModel>,
+}
+
+#[derive(Deserialize)]
+struct ListedModel {
+    id: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    completion_tokens: u64,
+}
+
+#[derive(Deserialize)]
+struct Slot {
+    is_processing: bool,
+}
+
+// === impl LlamaCppEngine ===
+
+impl LlamaCppEngine {
+    pub(super) const NAME: &'static str = "llamacpp";
+
+    pub(super) fn new(name: EngineName) -> Self {
+        Self { name }
+    }
+}
+
+impl Engine for LlamaCppEngine {
+    fn name(&self) -> &EngineName {
+        &self.name
+    }
+
+    fn command(&self, request: &LaunchRequest<'_>) -> EngineCommand {
+        let LaunchRequest {
+            engine,
+            spec,
+            weights,
+            port,
+        } = request;
+        let profile = &spec.profile;
+        let port = port.to_string();
+        let parallel = profile.parallel.to_string();
+        let cache = prompt_cache_mib(profile.memory).to_string();
+        match &engine.launch {
+            Launch::Wheel { python, launcher } => EngineCommand {
+                program: python.clone(),
+                args: vec![
+                    // Isolated: neither the user's own packages nor PYTHON* variables change what is run.
+                    "-I".into(),
+                    launcher.into(),
+                    "--model".into(),
+                    weights.into(),
+                    "--alias".into(),
+                    spec.model.as_str().into(),
+                    "--alias".into(),
+                    spec.id.to_string().into(),
+                    "--host".into(),
+                    HOST.into(),
+                    "--port".into(),
+                    port.into(),
+                    "--context".into(),
+                    profile.context.to_string().into(),
+                    "--parallel".into(),
+                    parallel.into(),
+                    "--cache-ram".into(),
+                    cache.into(),
+                ],
+                env: Vec::new(),
+            },
+            Launch::Program { program } => {
+                // llama-server divides its context among the slots; a profile says it per request.
+                let total = profile
+                    .context
+                    .0
+                    .saturating_mul(u64::from(profile.parallel));
+                let aliases = format!("{},{}", spec.model, spec.id);
+                let args: Vec<OsString> = vec![
+                    "-m".into(),
+                    weights.into(),
+                    "--host".into(),
+                    HOST.into(),
+                    "--port".into(),
+                    port.into(),
+                    "--ctx-size".into(),
+                    total.to_string().into(),
+                    "--parallel".into(),
+                    parallel.into(),
+                    "--alias".into(),
+                    aliases.into(),
+                    "--cache-ram".into(),
+                    cache.into(),
+                    "--metrics".into(),
+                    "--slots".into(),
+                    "--no-webui".into(),
+                ];
+                EngineCommand {
+                    program: program.clone(),
+                    args,
+                    env: Vec::new(),
+                }
+            }
+        }
+    }
+
+    fn health_path(&self) -> &'static str {
+        "/health"
+    }
+
+    fn identity_path(&self) -> &'static str {
+        "/v1/models"
+    }
+
+    fn is_identity(&self, body: &[u8], replica: ReplicaId) -> bool {
+        let Ok(list) = serde_json::from_slice::<ModelList>(body) else {
+            return false;
+        };
+        let replica = replica.to_string();
+        // Builds that know a single alias show the whole list as the one name.
+        let names = |text: &str| text.split(',').any(|name| name == replica);
+        list.data
+            .iter()
+            .any(|model| names(&model.id) || model.aliases.iter().any(|alias| names(alias)))
+    }
+
+    fn probe_request(&self, spec: &ReplicaSpec) -> (&'static str, Value) {
+        let body = json!({
+            "model": spec.model,
+            "prompt": "One, two,",
+            "max_tokens": 1,
+            "temperature": 0,
+            "stream": false,
+        });
+        ("/v1/completions", body)
+    }
+
+    fn probe_answered(&self, body: &[u8]) -> bool {
+        serde_json::from_slice::<Completion>(body)
+            .is_ok_and(|answer| answer.usage.completion_tokens >= 1)
+    }
+
+    fn busy_path(&self) -> &'static str {
+        "/slots"
+    }
+
+    fn busy(&self, body: &[u8]) -> Option<usize> {
+        let slots = serde_json::from_slice::<Vec<Slot>>(body).ok()?;
+        Some(slots.iter().filter(|slot| slot.is_processing).count())
+    }
+}
+
+/// How much memory the engine may use to keep prompts of earlier requests: a sixteenth of the profile's.
+///
+/// The engine's default is 8 GiB whatever it was given, which on a small profile is many times the model.
+/// A sixteenth is less than what a profile leaves beside weights and key-value cache (an estimate is rarely
+/// closer than that), and still holds several conversations.
+fn prompt_cache_mib(memory: Bytes) -> u64 {
+    (memory.0 / 16 / Bytes::mib(1).0).min(ENGINE_DEFAULT_CACHE_MIB)
+}
+
+const HOST: &str = "127.0.0.1";
+const ENGINE_DEFAULT_CACHE_MIB: u64 = 8_192;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,10 @@
 //! do are told by agents, and are known again a heartbeat after a restart. Secrets are not stored; a key is kept
 //! as its keyed hash.
 
+#[cfg(feature = "testing")]
+mod faulty;
 mod memory;
+mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -17,7 +20,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-pub use self::memory::MemoryStore;
+#[cfg(feature = "testing")]
+pub use self::faulty::{Call, Fault, Faults, FaultyStore};
+pub use self::{memory::MemoryStore, open::open};
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
@@ -44,8 +49,10 @@ use crate::{
 ///   effect or none; which one, a reader can tell by reading.
 /// * **Fenced.** A write that takes an [`Epoch`] MUST fail with [`StoreError::Fenced`] when another epoch holds
 ///   the lease, or none does, and MUST NOT become visible then, even if the lease is lost while the write is
-///   under way: the lease row is locked or the write transaction is begun before it is checked.
+///   under way: the lease row is locked or the write transaction is begun before it is checked. A lease that ran
+///   out and that nobody took since is still its last epoch's.
 /// * **The store's clock.** Leases are timed by the clock of the store (the database), never by a caller's.
+/// * **Texts** come back as they were. Only a NUL character MAY be refused, with [`StoreError::Refused`].
 /// * **Cancellation.** Every future may be dropped at any time.
 /// * **Concurrency.** All methods may be called at the same time from any number of tasks and handles.
 #[async_trait]
@@ -67,7 +74,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The epoch counter is kept.
     async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError>;
 
-    /// All models, by name.
+    /// All models, by name (in the order of its bytes).
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError>;
 
     /// Adds a model. Fenced. Fails with [`StoreError::Exists`] when one of that name is there.
@@ -86,10 +93,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError>;
 
     /// Appends usage, all or nothing. Not fenced: every gateway writes its own. A request that is there already
-    /// is passed over, so that a batch may be written again after a failure.
+    /// is passed over, so that a batch may be written again after a failure. A count of tokens beyond 2^63 - 1,
+    /// which no engine can mean, is kept as that.
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError>;
 
-    /// What was used since `since`, by model, then key; ordered so.
+    /// What was used by calls that came in at `since` or later, by model, then key; ordered so. A sum beyond
+    /// 2^64 - 1 is shown as that.
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError>;
 }
 
@@ -154,6 +163,31 @@ pub enum StoreError {
         /// Which.
         what: String,
     },
+    /// The text that says where the store is makes no sense.
+    #[error("{url:?} is not a store: {problem}")]
+    Url {
+        /// The text, without a password.
+        url: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The store was written by a newer release; it is left as it is.
+    #[error("the store has schema version {found}, and this release knows versions up to {known}")]
+    Newer {
+        /// The version that was found.
+        found: i64,
+        /// The newest that this release knows.
+        known: i64,
+    },
+    /// The store can't hold a value; asking again won't help.
+    #[error("{doing}: the store can't hold this value")]
+    Refused {
+        /// What we were doing.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A row can't be read: made by a newer release, or damaged.
     #[error("reading {what} from the store")]
     Unreadable {
@@ -177,10 +211,24 @@ pub enum StoreError {
 impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
-            Self::Held { .. } | Self::Exists { .. } => Code::Conflict,
+            Self::Held { .. } | Self::Exists { .. } | Self::Newer { .. } => Code::Conflict,
             Self::Fenced { .. } => Code::Fenced,
             Self::Unreadable { .. } => Code::Internal,
+            Self::Url { .. } | Self::Refused { .. } => Code::InvalidRequest,
             Self::Unavailable { .. } => Code::Unavailable,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Url { .. } => Some(
+                "use memory:, sqlite:/path/to/file.db or postgres://user:password@host/database"
+                    .to_owned(),
+            ),
+            Self::Newer { .. } => {
+                Some("run the newer release, or restore a backup from before the upgrade".to_owned())
+            }
+            _ => None,
         }
     }
 }

@@ -1,1 +1,220 @@
 //! A store that forgets: for tests, and as the shortest statement of the contract.
+//!
+//! # What is kept
+//! Everything, in ordered maps behind one lock, until the last handle is dropped. The lock is held for a decision
+//! and never across an await, so that every call is atomic and no future can be dropped half-way through.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
+use crate::{
+    clock::{Clock, Timestamp},
+    cluster::account::{ApiKey, UsageRecord},
+    id::{KeyId, ModelName, RequestId},
+    units::Tokens,
+};
+
+/// Keeps everything in memory. A clone is another handle on the same data.
+#[derive(Clone)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    epoch: u64,
+    held: Option<Held>,
+    models: BTreeMap<ModelName, StoredModel>,
+    keys: BTreeMap<KeyId, ApiKey>,
+    usage: BTreeMap<RequestId, UsageRecord>,
+}
+
+struct Held {
+    holder: String,
+    /// On the clock's monotonic time.
+    until: Duration,
+}
+
+// === impl MemoryStore ===
+
+impl MemoryStore {
+    /// An empty store whose leases run on `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            state: Arc::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing below panics between two writes, so that a poisoned state is still a whole one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fenced(&self, epoch: Epoch) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.state();
+        if state.is_led_by(epoch) {
+            Ok(state)
+        } else {
+            Err(StoreError::Fenced { epoch })
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Store for MemoryStore {
+    fn describe(&self) -> String {
+        "memory".to_owned()
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        match &state.held {
+            Some(held) if held.holder != holder && held.until > now => {
+                return Err(StoreError::Held {
+                    holder: held.holder.clone(),
+                    remaining: held.until.saturating_sub(now),
+                });
+            }
+            _ => {}
+        }
+        state.epoch += 1;
+        state.held = Some(Held {
+            holder: holder.to_owned(),
+            until: now.saturating_add(ttl),
+        });
+        Ok(Lease {
+            epoch: Epoch(state.epoch),
+        })
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        let now = self.clock.monotonic();
+        let mut state = self.fenced(epoch)?;
+        if let Some(held) = &mut state.held {
+            held.until = now.saturating_add(ttl);
+        }
+        Ok(())
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.is_led_by(epoch) {
+            state.held = None;
+        }
+        Ok(())
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        Ok(self.state().models.values().cloned().collect())
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        let mut state = self.fenced(epoch)?;
+        let name = model.model.name();
+        if state.models.contains_key(name) {
+            return Err(StoreError::Exists {
+                what: format!("model {name}"),
+            });
+        }
+        state.models.insert(name.clone(), model.clone());
+        Ok(())
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        Ok(self.fenced(epoch)?.models.remove(name).is_some())
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(self.state().keys.values().cloned().collect())
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        let mut state = self.fenced(epoch)?;
+        if state.keys.contains_key(&key.id) {
+            return Err(StoreError::Exists {
+                what: key.id.to_string(),
+            });
+        }
+        state.keys.insert(key.id, key.clone());
+        Ok(())
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        Ok(self.fenced(epoch)?.keys.remove(&id).is_some())
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        for record in records {
+            state
+                .usage
+                .entry(record.request)
+                .or_insert_with(|| record.clone());
+        }
+        Ok(())
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        let mut totals: BTreeMap<(ModelName, KeyId), UsageTotal> = BTreeMap::new();
+        let state = self.state();
+        for record in state.usage.values().filter(|r| r.started_at >= since) {
+            totals
+                .entry((record.model.clone(), record.key))
+                .or_insert_with(|| UsageTotal {
+                    model: record.model.clone(),
+                    key: record.key,
+                    requests: 0,
+                    errors: 0,
+                    prompt_tokens: Tokens(0),
+                    completion_tokens: Tokens(0),
+                })
+                .count(record);
+        }
+        Ok(totals.into_values().collect())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Whether `epoch` was the last to take the lease and did not give it up; it may have run out.
+    fn is_led_by(&self, epoch: Epoch) -> bool {
+        self.held.is_some() && self.epoch == epoch.0
+    }
+}
+
+// === impl UsageTotal ===
+
+impl UsageTotal {
+    fn count(&mut self, record: &UsageRecord) {
+        self.requests += 1;
+        self.errors += u64::from(record.status >= 400);
+        for (sum, tokens) in [
+            (&mut self.prompt_tokens, record.prompt_tokens),
+            (&mut self.completion_tokens, record.completion_tokens),
+        ] {
+            sum.0 = sum.0.saturating_add(tokens.0.min(MAX_COUNT));
+        }
+    }
+}
+
+/// The largest count that the SQL stores can keep.
+const MAX_COUNT: u64 = i64::MAX.unsigned_abs();

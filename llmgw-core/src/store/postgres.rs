@@ -1,1 +1,500 @@
-//! postgres
+//! The store of a cluster with several control planes: a PostgreSQL database.
+//!
+//! # What we store, why, and what not
+//! The same tables as the SQLite store, for the same reasons, in a schema of their own, `llmgw`, so that the
+//! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
+//! (definitions: intent), `api_key` (names and keyed hashes; the secret is not stored), `usage` (a row for each
+//! request: accounts). Nodes and replicas are not stored: agents tell them.
+//!
+//! # How
+//! * A fenced write begins with `SELECT … FOR SHARE` on the lease row, and who takes the lease locks that row
+//!   for itself: either the write is committed before the new epoch is made, or it sees the new epoch and fails.
+//!   A condition such as `WHERE EXISTS (… epoch = …)` would not do: it reads and does not lock.
+//! * The isolation level is named in every `BEGIN`: under a stricter one that the server may have as its
+//!   default, the lock would be given on a row that is out of date.
+//! * Who locks that row and then falls silent would hold a takeover up until the server notices that the
+//!   connection is dead, which may take hours. Each transaction therefore carries its own limits; set inside the
+//!   transaction, they also hold behind a pooler.
+//! * Every call has a limit of its own, because a connection may hang without an error.
+//! * Every write is a transaction, also when it is one statement: a `BEGIN` whose future is dropped may leave a
+//!   connection inside an open transaction, where a bare statement would be acknowledged and then lost.
+//! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
+//!   than twice its length counts as run out.
+
+use std::{fmt, future::Future, str::FromStr, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{
+    Postgres, Transaction,
+    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
+};
+use uuid::Uuid;
+
+use super::{
+    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, open,
+    rows::{self, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+};
+use crate::{
+    clock::Timestamp,
+    cluster::account::{ApiKey, UsageRecord},
+    id::{KeyId, ModelName},
+};
+
+/// Keeps everything in a PostgreSQL database. A clone shares the connections.
+#[derive(Clone)]
+pub struct PostgresStore {
+    place: String,
+    pool: PgPool,
+}
+
+// === impl PostgresStore ===
+
+impl PostgresStore {
+    /// Connects to `url` (`postgres://user:password@host/database?…`) and brings the schema up to date.
+    ///
+    /// What the URL leaves out is taken from where PostgreSQL's own programs take it: the variables `PGHOST` and
+    /// so on, and the password file.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] when the text makes no sense; [`StoreError::Newer`] when a newer release wrote the
+    /// schema; [`StoreError::Unavailable`] when the server does not answer.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|_| open::refused(url, "it is not a PostgreSQL URL"))?;
+        let options = match options.get_application_name() {
+            Some(_) => options,
+            None => options.application_name("llmgw"),
+        };
+        let place = place(&options);
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    sqlx::query(SYNCHRONOUS).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .connect_with(options)
+            .await
+            .map_err(failed("connecting to PostgreSQL"))?;
+        let store = Self { place, pool };
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let doing = "bringing the store's schema up to date";
+        let begun = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED");
+        let mut transaction = begun.await.map_err(failed(doing))?;
+        // Of the transaction, not of the session: it can't outlive a dropped future.
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(MIGRATION_LOCK)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        // `CREATE SCHEMA IF NOT EXISTS` asks for the right to create one even when it is there.
+        let absent: bool = sqlx::query_scalar("SELECT to_regnamespace('llmgw') IS NULL")
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        if absent {
+            sqlx::query("CREATE SCHEMA llmgw")
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+        }
+        let mut migrator = rows::migrator(MIGRATIONS);
+        migrator.dangerous_set_table_name("llmgw.migration");
+        migrator
+            .run(&mut *transaction)
+            .await
+            .map_err(rows::migration_failed(MIGRATIONS))?;
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn begin(
+        &self,
+        doing: &'static str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        self.pool.begin_with(BEGIN).await.map_err(failed(doing))
+    }
+
+    /// Begins a transaction in which `epoch` holds the lease, to its end.
+    async fn begin_fenced(
+        &self,
+        epoch: Epoch,
+        lock: &'static str,
+        doing: &'static str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let mut transaction = self.begin(doing).await?;
+        let (current, holder): (i64, Option<String>) = sqlx::query_as(lock)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        if holder.is_some() && i64::try_from(epoch.0) == Ok(current) {
+            Ok(transaction)
+        } else {
+            Err(StoreError::Fenced { epoch })
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Store for PostgresStore {
+    fn describe(&self) -> String {
+        self.place.clone()
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        let doing = "taking the lease";
+        bounded(doing, async {
+            let mut transaction = self.begin(doing).await?;
+            // The row is locked first and the clock is read after: the wait for the lock counts for nobody.
+            sqlx::query(LOCK_TO_CHANGE)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            let (held_by, remaining): (Option<String>, i64) = sqlx::query_as(REMAINING)
+                .fetch_one(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            if let Some(other) = held_by.filter(|other| other != holder)
+                && remaining > 0
+            {
+                return Err(StoreError::Held {
+                    holder: other,
+                    remaining: rows::remaining(remaining),
+                });
+            }
+            let epoch: i64 = sqlx::query_scalar(TAKE)
+                .bind(holder)
+                .bind(rows::ttl_millis(ttl))
+                .fetch_one(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))?;
+            Ok(Lease {
+                epoch: Epoch(epoch.unsigned_abs()),
+            })
+        })
+        .await
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        let doing = "renewing the lease";
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_CHANGE, doing).await?;
+            sqlx::query(RENEW)
+                .bind(rows::ttl_millis(ttl))
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let doing = "giving the lease up";
+        bounded(doing, async {
+            let begun = self.begin_fenced(epoch, LOCK_TO_CHANGE, doing).await;
+            let mut transaction = match begun {
+                Err(StoreError::Fenced { .. }) => return Ok(()),
+                begun => begun?,
+            };
+            sqlx::query("UPDATE llmgw.lease SET holder = NULL")
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        let doing = "reading the models";
+        let found: Vec<ModelRow> = bounded(doing, async {
+            sqlx::query_as("SELECT name, definition, added_at FROM llmgw.model ORDER BY name")
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::model).collect()
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        let doing = "adding a model";
+        let definition = rows::definition(model)?;
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
+            let inserted = sqlx::query(
+                "INSERT INTO llmgw.model (name, definition, added_at) VALUES ($1, $2, $3)
+                 ON CONFLICT DO NOTHING",
+            )
+            .bind(model.model.name().as_str())
+            .bind(definition)
+            .bind(model.added_at.0)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+            if inserted.rows_affected() == 0 {
+                return Err(StoreError::Exists {
+                    what: format!("model {}", model.model.name()),
+                });
+            }
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        let doing = "removing a model";
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
+            let deleted = sqlx::query("DELETE FROM llmgw.model WHERE name = $1")
+                .bind(name.as_str())
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))?;
+            Ok(deleted.rows_affected() > 0)
+        })
+        .await
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let doing = "reading the keys";
+        let found: Vec<KeyRow> = bounded(doing, async {
+            sqlx::query_as("SELECT id, name, hash, created_at FROM llmgw.api_key ORDER BY id")
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::key).collect()
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        let doing = "adding a key";
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
+            let inserted = sqlx::query(
+                "INSERT INTO llmgw.api_key (id, name, hash, created_at) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT DO NOTHING",
+            )
+            .bind(key.id.as_uuid())
+            .bind(&key.name)
+            .bind(key.hash.0.as_slice())
+            .bind(key.created_at.0)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+            if inserted.rows_affected() == 0 {
+                return Err(StoreError::Exists {
+                    what: key.id.to_string(),
+                });
+            }
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        let doing = "removing a key";
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
+            let deleted = sqlx::query("DELETE FROM llmgw.api_key WHERE id = $1")
+                .bind(id.as_uuid())
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))?;
+            Ok(deleted.rows_affected() > 0)
+        })
+        .await
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let doing = "appending usage";
+        // In one order, whoever writes: two batches that share requests would else wait for each other.
+        let mut sorted: Vec<&UsageRecord> = records.iter().collect();
+        sorted.sort_by_key(|record| record.request);
+        bounded(doing, async {
+            let mut transaction = self.begin(doing).await?;
+            for chunk in sorted.chunks(CHUNK) {
+                append(chunk, &mut transaction)
+                    .await
+                    .map_err(failed(doing))?;
+            }
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        let doing = "summing usage up";
+        let found: Vec<TotalRow> = bounded(doing, async {
+            sqlx::query_as(TOTALS)
+                .bind(since.0)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::total).collect()
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where it is, without the password.
+fn place(options: &PgConnectOptions) -> String {
+    let user = options.get_username();
+    let database = options.get_database().unwrap_or(user);
+    match options.get_socket() {
+        Some(socket) => format!("postgres://{user}@{}/{database}", socket.display()),
+        None => {
+            let (host, port) = (options.get_host(), options.get_port());
+            format!("postgres://{user}@{host}:{port}/{database}")
+        }
+    }
+}
+
+async fn bounded<T>(
+    doing: &'static str,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(CALL_LIMIT, work)
+        .await
+        .unwrap_or_else(|elapsed| Err(rows::unavailable(doing, elapsed)))
+}
+
+/// Inserts all records with one statement, whose arguments are columns.
+async fn append(
+    records: &[&UsageRecord],
+    transaction: &mut Transaction<'static, Postgres>,
+) -> Result<(), sqlx::Error> {
+    fn column<T>(records: &[&UsageRecord], of: impl Fn(&UsageRecord) -> T) -> Vec<T> {
+        records.iter().map(|record| of(record)).collect()
+    }
+    sqlx::query(APPEND)
+        .bind(column::<Uuid>(records, |r| r.request.as_uuid()))
+        .bind(column::<Uuid>(records, |r| r.key.as_uuid()))
+        .bind(column::<String>(records, |r| r.model.to_string()))
+        .bind(column::<Option<Uuid>>(records, |r| {
+            r.replica.map(|replica| replica.as_uuid())
+        }))
+        .bind(column::<i64>(records, |r| rows::count(r.prompt_tokens)))
+        .bind(column::<i64>(records, |r| rows::count(r.cached_tokens)))
+        .bind(column::<i64>(records, |r| rows::count(r.completion_tokens)))
+        .bind(column::<bool>(records, |r| r.estimated))
+        .bind(column::<i32>(records, |r| i32::from(r.status)))
+        .bind(column::<i64>(records, |r| r.started_at.0))
+        .bind(column::<i64>(records, |r| rows::micros(r.duration)))
+        .bind(column::<Option<i64>>(records, |r| {
+            r.time_to_first_token.map(rows::micros)
+        }))
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+const MIGRATIONS: &[MigrationText] = &[(
+    1,
+    "initial",
+    include_str!("../../migrations/postgres/0001_initial.sql"),
+)];
+
+/// "llmgw" in ASCII: tells our lock from those of others in the same database.
+const MIGRATION_LOCK: i64 = 0x6c_6c_6d_67_77;
+
+/// A server, or a role, may be set to acknowledge before it has written; ours must not.
+const SYNCHRONOUS: &str = "
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'";
+
+/// Two seconds of silence inside a transaction mean that its owner is gone: a takeover waits no longer than that
+/// for a write that will never be finished.
+const BEGIN: &str = "
+    BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+    SET LOCAL idle_in_transaction_session_timeout = '2s';
+    SET LOCAL lock_timeout = '5s';
+    SET LOCAL statement_timeout = '8s'";
+
+/// Shared among writers, in the way of whoever wants to change the lease.
+const LOCK_TO_WRITE: &str = "SELECT epoch, holder FROM llmgw.lease FOR SHARE";
+
+const LOCK_TO_CHANGE: &str = "SELECT epoch, holder FROM llmgw.lease FOR UPDATE";
+
+/// Who holds the lease, and for how many milliseconds still: at most 0 when it has run out.
+const REMAINING: &str = "
+    SELECT
+        holder,
+        CASE
+            WHEN expires_at - now.time > 2 * (expires_at - renewed_at) THEN 0
+            ELSE ceil(extract(epoch FROM expires_at - now.time) * 1000)::bigint
+        END
+    FROM
+        llmgw.lease,
+        (SELECT clock_timestamp() AS time) AS now";
+
+const TAKE: &str = "
+    UPDATE llmgw.lease SET
+        epoch = epoch + 1,
+        holder = $1,
+        renewed_at = now.time,
+        expires_at = now.time + $2 * interval '1 millisecond'
+    FROM (SELECT clock_timestamp() AS time) AS now
+    RETURNING epoch";
+
+const RENEW: &str = "
+    UPDATE llmgw.lease SET
+        renewed_at = now.time,
+        expires_at = now.time + $1 * interval '1 millisecond'
+    FROM (SELECT clock_timestamp() AS time) AS now";
+
+const APPEND: &str = "
+    INSERT INTO llmgw.usage (
+        request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
+        status, started_at, duration, time_to_first_token
+    )
+    SELECT * FROM unnest(
+        $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[],
+        $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]
+    )
+    ON CONFLICT DO NOTHING";
+
+const TOTALS: &str = "
+    SELECT
+        model,
+        api_key,
+        count(*),
+        count(*) FILTER (WHERE status >= 400),
+        sum(prompt_tokens >> 32)::bigint,
+        sum(prompt_tokens & 4294967295)::bigint,
+        sum(completion_tokens >> 32)::bigint,
+        sum(completion_tokens & 4294967295)::bigint
+    FROM llmgw.usage
+    WHERE started_at >= $1
+    GROUP BY model, api_key
+    ORDER BY model, api_key";
+
+/// A control plane does few things at once here, and a server has few connections to give.
+const CONNECTIONS: u32 = 8;
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the limits that the server keeps, so that the error that comes first is the one that says why.
+const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// Keeps one statement's arguments to a few hundred kilobytes.
+const CHUNK: usize = 2_000;

@@ -1,1 +1,220 @@
-//! rows
+//! What the two SQL stores share: how values become columns and come back, and how SQL errors become ours.
+
+use std::{error::Error, time::Duration};
+
+use sqlx::{
+    SqlSafeStr,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
+};
+use uuid::Uuid;
+
+use super::{StoreError, StoredModel, UsageTotal};
+use crate::{
+    clock::Timestamp,
+    cluster::account::{ApiKey, KeyHash},
+    id::KeyId,
+    units::Tokens,
+};
+
+/// `name, definition, added_at`: a model is kept in its serial form, so that a new field of a definition needs
+/// no new column.
+pub(super) type ModelRow = (String, String, i64);
+
+/// `id, name, hash, created_at`.
+pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64);
+
+/// `model, key, requests, errors`, then the high and the low half of the sums of `prompt_tokens` and of
+/// `completion_tokens`.
+///
+/// Sums are made of halves (the count shifted right by 32 bits, and its lowest 32 bits) because a sum of whole
+/// counts overflows in SQL, and one absurd count from an engine would then make all totals unreadable for ever.
+pub(super) type TotalRow = (String, Uuid, i64, i64, i64, i64, i64, i64);
+
+/// A migration: its version, what it is about, and its text.
+pub(super) type MigrationText = (i64, &'static str, &'static str);
+
+pub(super) fn definition(model: &StoredModel) -> Result<String, StoreError> {
+    serde_json::to_string(&model.model).map_err(|source| StoreError::Refused {
+        doing: "writing a model as JSON",
+        source: source.into(),
+    })
+}
+
+pub(super) fn model((name, definition, added_at): ModelRow) -> Result<StoredModel, StoreError> {
+    match serde_json::from_str(&definition) {
+        Ok(model) => Ok(StoredModel {
+            model,
+            added_at: Timestamp(added_at),
+        }),
+        Err(source) => Err(StoreError::Unreadable {
+            what: format!("model {name}"),
+            source: source.into(),
+        }),
+    }
+}
+
+pub(super) fn key((id, name, hash, created_at): KeyRow) -> Result<ApiKey, StoreError> {
+    let id = KeyId::from_uuid(id);
+    let hash = hash.try_into().map_err(|_| StoreError::Unreadable {
+        what: id.to_string(),
+        source: "its hash has not 32 bytes".into(),
+    })?;
+    Ok(ApiKey {
+        id,
+        name,
+        hash: KeyHash(hash),
+        created_at: Timestamp(created_at),
+    })
+}
+
+pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
+    let (model, key, requests, errors, prompt_high, prompt_low, completion_high, completion_low) =
+        row;
+    Ok(UsageTotal {
+        model: model.parse().map_err(|source| StoreError::Unreadable {
+            what: "the model's name in a usage row".to_owned(),
+            source: Box::new(source),
+        })?,
+        key: KeyId::from_uuid(key),
+        requests: requests.unsigned_abs(),
+        errors: errors.unsigned_abs(),
+        prompt_tokens: joined(prompt_high, prompt_low),
+        completion_tokens: joined(completion_high, completion_low),
+    })
+}
+
+/// A count as SQL has it: signed.
+pub(super) fn count(tokens: Tokens) -> i64 {
+    i64::try_from(tokens.0).unwrap_or(i64::MAX)
+}
+
+pub(super) fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A lease's time in milliseconds, rounded up, and short enough to be added to a date.
+pub(super) fn ttl_millis(ttl: Duration) -> i64 {
+    let millis = ttl.min(MAX_TTL).as_micros().div_ceil(1_000);
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
+
+pub(super) fn remaining(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// Makes [`StoreError::Unavailable`], or [`StoreError::Refused`] when the database says that the value is at
+/// fault. The source says nothing twice: SQL errors that only wrap another are taken off.
+pub(super) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    move |error| match error {
+        sqlx::Error::Database(error) => {
+            // Class 22 of SQLSTATE is "data exception", such as a NUL character in a text.
+            let refused = error.code().is_some_and(|code| {
+                code.len() == SQLSTATE_LENGTH && code.starts_with(DATA_EXCEPTION)
+            });
+            let source = error.into_error();
+            if refused {
+                StoreError::Refused { doing, source }
+            } else {
+                StoreError::Unavailable { doing, source }
+            }
+        }
+        sqlx::Error::Io(error) => unavailable(doing, error),
+        sqlx::Error::Configuration(source) | sqlx::Error::Tls(source) => {
+            StoreError::Unavailable { doing, source }
+        }
+        error => unavailable(doing, error),
+    }
+}
+
+pub(super) fn unavailable(
+    doing: &'static str,
+    source: impl Error + Send + Sync + 'static,
+) -> StoreError {
+    StoreError::Unavailable {
+        doing,
+        source: Box::new(source),
+    }
+}
+
+/// A migrator of texts that are part of this program, which neither locks nor begins a transaction: the caller
+/// has done both, so that a schema is brought up to date as a whole or not at all, and by one at a time.
+pub(super) fn migrator(texts: &[MigrationText]) -> Migrator {
+    let migrations = texts
+        .iter()
+        .map(|(version, about, sql)| {
+            Migration::new(
+                *version,
+                (*about).into(),
+                MigrationType::Simple,
+                sql.into_sql_str(),
+                false,
+            )
+        })
+        .collect();
+    let mut migrator = Migrator::with_migrations(migrations);
+    migrator.set_locking(false);
+    migrator
+}
+
+pub(super) fn migration_failed(known: &[MigrationText]) -> impl FnOnce(MigrateError) -> StoreError {
+    let known = known.iter().map(|(version, ..)| *version).max();
+    let doing = "bringing the store's schema up to date";
+    move |error| match error {
+        MigrateError::VersionMissing(found) => StoreError::Newer {
+            found,
+            known: known.unwrap_or(0),
+        },
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            failed(doing)(error)
+        }
+        error => StoreError::Unreadable {
+            what: "the schema".to_owned(),
+            source: Box::new(error),
+        },
+    }
+}
+
+fn joined(high: i64, low: i64) -> Tokens {
+    let sum = (i128::from(high) << 32) + i128::from(low);
+    Tokens(u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
+}
+
+const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+const SQLSTATE_LENGTH: usize = 5;
+const DATA_EXCEPTION: &str = "22";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_named() {
+        let error = model(("tiny".into(), "{\"name\":".into(), 0)).unwrap_err();
+        assert_eq!(error.to_string(), "reading model tiny from the store");
+        let error = key((Uuid::nil(), "a".into(), vec![0; 31], 0)).unwrap_err();
+        assert!(error.to_string().contains("key-0000"), "{error}");
+        assert!(total(("a b".into(), Uuid::nil(), 1, 0, 0, 0, 0, 0)).is_err());
+    }
+
+    #[test]
+    fn a_lease_is_never_shorter_than_asked() {
+        assert_eq!(ttl_millis(Duration::ZERO), 0);
+        assert_eq!(ttl_millis(Duration::from_micros(1)), 1);
+        assert_eq!(ttl_millis(Duration::from_micros(1_000)), 1);
+        assert_eq!(ttl_millis(Duration::from_micros(1_001)), 2);
+        assert_eq!(ttl_millis(Duration::MAX), 366 * 24 * 60 * 60 * 1_000);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_of_halves_are_sums_of_wholes(counts in prop::collection::vec(0..=i64::MAX, 0..50)) {
+            let high: i64 = counts.iter().map(|count| count >> 32).sum();
+            let low: i64 = counts.iter().map(|count| count & 0xffff_ffff).sum();
+            let whole: u128 = counts.iter().map(|count| u128::from(count.unsigned_abs())).sum();
+            let expected = u64::try_from(whole).unwrap_or(u64::MAX);
+            prop_assert_eq!(joined(high, low), Tokens(expected));
+        }
+    }
+}

@@ -1,1 +1,406 @@
-//! sqlite
+//! The store of a cluster with one control plane: a SQLite file.
+//!
+//! # What we store, why, and what not
+//! | table | holds | why |
+//! |---|---|---|
+//! | `lease` | one row: the epoch counter, who holds it, until when | fencing; the row is never deleted, because the counter must only rise |
+//! | `model` | the definition as JSON | intent: nobody else knows it |
+//! | `api_key` | name and keyed hash | intent; the secret is not stored |
+//! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//!
+//! Nodes, replicas and what is on their disks are not stored: agents tell it, and it is known again a heartbeat
+//! after a restart.
+//!
+//! # How
+//! * The write-ahead log with `synchronous=FULL`: a write that was acknowledged survives a loss of power, which
+//!   `NORMAL` doesn't promise.
+//! * Every write begins with `BEGIN IMMEDIATE`, so that the lease that it checks can't change before it commits.
+//! * One connection writes, a few read; readers are not stopped by the writer.
+//! * The files can be read by their owner only. SQLite gives the log the mode of the database.
+//! * Leases run on this machine's wall clock, as SQLite tells it, because it is the only one that outlives the
+//!   process. Should the clock be set back, a lease that claims more than twice its length counts as run out.
+//!
+//! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use sqlx::{
+    Sqlite, Transaction,
+    sqlite::{
+        SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    },
+};
+
+use super::{
+    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal,
+    rows::{self, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+};
+use crate::{
+    clock::Timestamp,
+    cluster::account::{ApiKey, UsageRecord},
+    id::{KeyId, ModelName},
+};
+
+/// Keeps everything in a SQLite file. Another handle, in this process or another, may be open on the same file.
+#[derive(Clone)]
+pub struct SqliteStore {
+    path: PathBuf,
+    /// Of one connection.
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+// === impl SqliteStore ===
+
+impl SqliteStore {
+    /// Opens the file at `path`, makes it when it is not there, and brings its schema up to date.
+    ///
+    /// The directory must be there already: who makes it decides who may look into it.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`] when a newer release wrote the file; [`StoreError::Unavailable`] when it can't be
+    /// opened or isn't a database.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        // SQLite takes a name that begins with `file:` for a URL, and `:memory:` for no file at all.
+        let path = Path::new(".").join(path);
+        create_private(&path)
+            .await
+            .map_err(|source| rows::unavailable("creating the database file", source))?;
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY_TIMEOUT);
+        // A pool that closes its last connection would give the log up while readers still need it.
+        let pool = SqlitePoolOptions::new()
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .idle_timeout(None)
+            .max_lifetime(None);
+        let writer = pool
+            .clone()
+            .min_connections(1)
+            .max_connections(1)
+            .connect_with(options.clone())
+            .await
+            .map_err(failed("opening the database file"))?;
+        let store = Self {
+            path,
+            readers: pool
+                .max_connections(READERS)
+                .connect_lazy_with(options.read_only(true)),
+            writer,
+        };
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let doing = "bringing the store's schema up to date";
+        let mut transaction = self.begin(doing).await?;
+        rows::migrator(MIGRATIONS)
+            .run(&mut *transaction)
+            .await
+            .map_err(rows::migration_failed(MIGRATIONS))?;
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    /// Begins a transaction that nobody can write beside.
+    async fn begin(&self, doing: &'static str) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.writer
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(failed(doing))
+    }
+
+    /// Begins a transaction in which `epoch` holds the lease, to its end.
+    async fn begin_fenced(
+        &self,
+        epoch: Epoch,
+        doing: &'static str,
+    ) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        let mut transaction = self.begin(doing).await?;
+        let current: Option<i64> =
+            sqlx::query_scalar("SELECT epoch FROM lease WHERE holder IS NOT NULL")
+                .fetch_optional(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+        if current.is_some() && current == i64::try_from(epoch.0).ok() {
+            Ok(transaction)
+        } else {
+            Err(StoreError::Fenced { epoch })
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Store for SqliteStore {
+    fn describe(&self) -> String {
+        format!("sqlite:{}", self.path.display())
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        let doing = "taking the lease";
+        let mut transaction = self.begin(doing).await?;
+        let (held_by, remaining): (Option<String>, i64) = sqlx::query_as(REMAINING)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        if let Some(other) = held_by.filter(|other| other != holder)
+            && remaining > 0
+        {
+            return Err(StoreError::Held {
+                holder: other,
+                remaining: rows::remaining(remaining),
+            });
+        }
+        let epoch: i64 = sqlx::query_scalar(TAKE)
+            .bind(holder)
+            .bind(rows::ttl_millis(ttl))
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))?;
+        Ok(Lease {
+            epoch: Epoch(epoch.unsigned_abs()),
+        })
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        let doing = "renewing the lease";
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        sqlx::query(RENEW)
+            .bind(rows::ttl_millis(ttl))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let doing = "giving the lease up";
+        let mut transaction = match self.begin_fenced(epoch, doing).await {
+            Err(StoreError::Fenced { .. }) => return Ok(()),
+            begun => begun?,
+        };
+        sqlx::query("UPDATE lease SET holder = NULL")
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        let found: Vec<ModelRow> =
+            sqlx::query_as("SELECT name, definition, added_at FROM model ORDER BY name")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(failed("reading the models"))?;
+        found.into_iter().map(rows::model).collect()
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        let doing = "adding a model";
+        let definition = rows::definition(model)?;
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        let inserted = sqlx::query(
+            "INSERT INTO model (name, definition, added_at) VALUES (?1, ?2, ?3)
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(model.model.name().as_str())
+        .bind(definition)
+        .bind(model.added_at.0)
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed(doing))?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                what: format!("model {}", model.model.name()),
+            });
+        }
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        let doing = "removing a model";
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        let deleted = sqlx::query("DELETE FROM model WHERE name = ?1")
+            .bind(name.as_str())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let found: Vec<KeyRow> =
+            sqlx::query_as("SELECT id, name, hash, created_at FROM api_key ORDER BY id")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(failed("reading the keys"))?;
+        found.into_iter().map(rows::key).collect()
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        let doing = "adding a key";
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        let inserted = sqlx::query(
+            "INSERT INTO api_key (id, name, hash, created_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(key.id.as_uuid())
+        .bind(&key.name)
+        .bind(key.hash.0.as_slice())
+        .bind(key.created_at.0)
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed(doing))?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                what: key.id.to_string(),
+            });
+        }
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        let doing = "removing a key";
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        let deleted = sqlx::query("DELETE FROM api_key WHERE id = ?1")
+            .bind(id.as_uuid())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let doing = "appending usage";
+        let mut transaction = self.begin(doing).await?;
+        for record in records {
+            sqlx::query(APPEND)
+                .bind(record.request.as_uuid())
+                .bind(record.key.as_uuid())
+                .bind(record.model.as_str())
+                .bind(record.replica.map(|replica| replica.as_uuid()))
+                .bind(rows::count(record.prompt_tokens))
+                .bind(rows::count(record.cached_tokens))
+                .bind(rows::count(record.completion_tokens))
+                .bind(record.estimated)
+                .bind(record.status)
+                .bind(record.started_at.0)
+                .bind(rows::micros(record.duration))
+                .bind(record.time_to_first_token.map(rows::micros))
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+        }
+        transaction.commit().await.map_err(failed(doing))
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        let found: Vec<TotalRow> = sqlx::query_as(TOTALS)
+            .bind(since.0)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed("summing usage up"))?;
+        found.into_iter().map(rows::total).collect()
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the file for its owner only, before SQLite would make it for all; leaves one that is there as it is.
+async fn create_private(path: &Path) -> io::Result<()> {
+    let named =
+        |source: io::Error| io::Error::new(source.kind(), format!("{}: {source}", path.display()));
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path).await {
+        Ok(file) => file.sync_all().await.map_err(named)?,
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(source) => return Err(named(source)),
+    }
+    // The file is as durable as its name: SQLite syncs what is in it, not the directory that lists it.
+    if let Some(directory) = path.parent() {
+        let directory = tokio::fs::File::open(directory).await.map_err(named)?;
+        directory.sync_all().await.map_err(named)?;
+    }
+    Ok(())
+}
+
+const MIGRATIONS: &[MigrationText] = &[(
+    1,
+    "initial",
+    include_str!("../../migrations/sqlite/0001_initial.sql"),
+)];
+
+/// Who holds the lease, and for how long still: at most 0 when it has run out.
+const REMAINING: &str = "
+    SELECT
+        holder,
+        CASE
+            WHEN expires_at - now.millis > 2 * (expires_at - renewed_at) THEN 0
+            ELSE expires_at - now.millis
+        END
+    FROM
+        lease,
+        (SELECT CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) AS millis) AS now";
+
+const TAKE: &str = "
+    UPDATE lease SET
+        epoch = epoch + 1,
+        holder = ?1,
+        renewed_at = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER),
+        expires_at = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + ?2
+    RETURNING epoch";
+
+const RENEW: &str = "
+    UPDATE lease SET
+        renewed_at = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER),
+        expires_at = CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) + ?1";
+
+const APPEND: &str = "
+    INSERT INTO usage (
+        request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
+        status, started_at, duration, time_to_first_token
+    )
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    ON CONFLICT DO NOTHING";
+
+const TOTALS: &str = "
+    SELECT
+        model,
+        api_key,
+        COUNT(*),
+        SUM(status >= 400),
+        SUM(prompt_tokens >> 32),
+        SUM(prompt_tokens & 4294967295),
+        SUM(completion_tokens >> 32),
+        SUM(completion_tokens & 4294967295)
+    FROM usage
+    WHERE started_at >= ?1
+    GROUP BY model, api_key
+    ORDER BY model, api_key";
+
+/// Longer than any write of ours takes, so that two control planes on one file wait for each other.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the busy timeout, so that the error that comes first is the one that says why.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+const READERS: u32 = 4;

@@ -1,0 +1,303 @@
+//! A store that fails when it is told to: for tests of what stands on a store.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
+use crate::{
+    clock::Timestamp,
+    cluster::account::{ApiKey, UsageRecord},
+    id::{KeyId, ModelName},
+};
+
+/// Wraps a store and fails, or delays, the calls that its [`Faults`] name. Without any it changes nothing.
+#[derive(Clone, Debug)]
+pub struct FaultyStore<S> {
+    inner: S,
+    faults: Faults,
+}
+
+/// What goes wrong next; shared between a [`FaultyStore`] and the test that steers it.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    script: Arc<Mutex<Script>>,
+}
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// It fails, and has no effect.
+    Fail,
+    /// It has its effect, and then fails: the connection broke before the answer came.
+    LoseAnswer,
+    /// It takes this much longer, on the runtime's clock, before it is begun.
+    Delay(Duration),
+    /// It never returns, and has no effect.
+    Hang,
+}
+
+/// A method of [`Store`].
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Call {
+    /// [`Store::acquire_lease`].
+    AcquireLease,
+    /// [`Store::renew_lease`].
+    RenewLease,
+    /// [`Store::release_lease`].
+    ReleaseLease,
+    /// [`Store::models`].
+    Models,
+    /// [`Store::insert_model`].
+    InsertModel,
+    /// [`Store::delete_model`].
+    DeleteModel,
+    /// [`Store::keys`].
+    Keys,
+    /// [`Store::insert_key`].
+    InsertKey,
+    /// [`Store::delete_key`].
+    DeleteKey,
+    /// [`Store::append_usage`].
+    AppendUsage,
+    /// [`Store::usage_totals`].
+    UsageTotals,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    fail_all: bool,
+    /// In the order in which they were added; no call means the next, whichever it is.
+    next: VecDeque<(Option<Call>, Fault)>,
+    made: BTreeMap<Call, u64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("a fault that a test asked for")]
+struct Scripted;
+
+// === impl FaultyStore ===
+
+impl<S: Store> FaultyStore<S> {
+    /// Wraps `inner`; nothing goes wrong yet.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            faults: Faults::default(),
+        }
+    }
+
+    /// What steers it; a clone steers it too.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    async fn pass<T>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match self.faults.meet(call) {
+            None => work.await,
+            Some(Fault::Fail) => Err(scripted()),
+            Some(Fault::LoseAnswer) => {
+                work.await?;
+                Err(scripted())
+            }
+            Some(Fault::Delay(span)) => {
+                tokio::time::sleep(span).await;
+                work.await
+            }
+            Some(Fault::Hang) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for FaultyStore<S> {
+    fn describe(&self) -> String {
+        format!("{} with faults", self.inner.describe())
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        let work = self.inner.acquire_lease(holder, ttl);
+        self.pass(Call::AcquireLease, work).await
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        let work = self.inner.renew_lease(epoch, ttl);
+        self.pass(Call::RenewLease, work).await
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let work = self.inner.release_lease(epoch);
+        self.pass(Call::ReleaseLease, work).await
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        self.pass(Call::Models, self.inner.models()).await
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        let work = self.inner.insert_model(epoch, model);
+        self.pass(Call::InsertModel, work).await
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        let work = self.inner.delete_model(epoch, name);
+        self.pass(Call::DeleteModel, work).await
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        self.pass(Call::Keys, self.inner.keys()).await
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        let work = self.inner.insert_key(epoch, key);
+        self.pass(Call::InsertKey, work).await
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        let work = self.inner.delete_key(epoch, id);
+        self.pass(Call::DeleteKey, work).await
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        let work = self.inner.append_usage(records);
+        self.pass(Call::AppendUsage, work).await
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        let work = self.inner.usage_totals(since);
+        self.pass(Call::UsageTotals, work).await
+    }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// Lets the next `count` calls fail, whichever they are.
+    pub fn fail_next(&self, count: usize) {
+        let faults = std::iter::repeat_n((None, Fault::Fail), count);
+        self.script().next.extend(faults);
+    }
+
+    /// Lets the next call of this method go wrong in this way. Faults are met in the order of their adding.
+    pub fn add(&self, call: Call, fault: Fault) {
+        self.script().next.push_back((Some(call), fault));
+    }
+
+    /// Lets every call fail, until it is told otherwise; what was added for single calls goes first.
+    pub fn fail_all(&self, fail: bool) {
+        self.script().fail_all = fail;
+    }
+
+    /// How often this method was called, whether the call went wrong or not.
+    #[must_use]
+    pub fn made(&self, call: Call) -> u64 {
+        self.script().made.get(&call).copied().unwrap_or(0)
+    }
+
+    fn meet(&self, call: Call) -> Option<Fault> {
+        let mut script = self.script();
+        *script.made.entry(call).or_default() += 1;
+        let next = script
+            .next
+            .iter()
+            .position(|(which, _)| which.is_none_or(|which| which == call));
+        match next.and_then(|index| script.next.remove(index)) {
+            Some((_, fault)) => Some(fault),
+            None => script.fail_all.then_some(Fault::Fail),
+        }
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+fn scripted() -> StoreError {
+    StoreError::Unavailable {
+        doing: "asking a store with faults",
+        source: Box::new(Scripted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::SystemClock, store::MemoryStore};
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    fn store() -> FaultyStore<MemoryStore> {
+        FaultyStore::new(MemoryStore::new(Arc::new(SystemClock::new())))
+    }
+
+    #[tokio::test]
+    async fn the_next_calls_fail_and_then_no_more() {
+        let store = store();
+        store.faults().fail_next(2);
+        assert!(store.models().await.is_err());
+        assert!(store.keys().await.is_err());
+        assert!(store.models().await.is_ok());
+        assert_eq!(store.faults().made(Call::Models), 2);
+    }
+
+    #[tokio::test]
+    async fn a_fault_waits_for_its_call() {
+        let store = store();
+        store.faults().add(Call::Keys, Fault::Fail);
+        assert!(store.models().await.is_ok());
+        assert!(store.keys().await.is_err());
+        assert!(store.keys().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_failed_call_has_no_effect_and_one_whose_answer_is_lost_has() {
+        let store = store();
+        store.faults().add(Call::AcquireLease, Fault::Fail);
+        assert!(store.acquire_lease("a", TTL).await.is_err());
+        assert!(store.acquire_lease("b", TTL).await.is_ok());
+        let lease = store.acquire_lease("b", TTL).await.unwrap();
+        store.faults().add(Call::ReleaseLease, Fault::LoseAnswer);
+        assert!(store.release_lease(lease.epoch).await.is_err());
+        assert!(store.acquire_lease("c", TTL).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn all_calls_fail_until_told_otherwise() {
+        let store = store();
+        store.faults().fail_all(true);
+        for _ in 0..3 {
+            assert!(store.models().await.is_err());
+        }
+        store.faults().fail_all(false);
+        assert!(store.models().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_late_or_never_return() {
+        let store = store();
+        store.faults().add(Call::Models, Fault::Delay(TTL));
+        store.faults().add(Call::Models, Fault::Hang);
+        let begun = tokio::time::Instant::now();
+        assert!(store.models().await.is_ok());
+        assert_eq!(begun.elapsed(), TTL);
+        assert!(tokio::time::timeout(TTL, store.models()).await.is_err());
+    }
+}

@@ -12,7 +12,7 @@ use crate::{
     api::admin::{Explanation, ModelView, NodeView, ReplicaView, Summary, UsageView},
     cluster::catalog::{Model, ModelDefinition},
     error::{Code, Coded},
-    id::ModelName,
+    id::{ModelName, ReplicaId},
     route::Waiting,
 };
 
@@ -91,6 +91,15 @@ pub trait Activation: fmt::Debug + Send + Sync + 'static {
     /// Makes a fresh attempt to place the model; answers with what it waits for then, or with `None` when it is
     /// served by now.
     async fn activate(&self, model: &ModelName) -> Option<Waiting>;
+}
+
+/// What the gateway is doing; how the control plane sees it without knowing the gateway.
+pub trait Traffic: fmt::Debug + Send + Sync + 'static {
+    /// Calls that a replica is answering now.
+    fn outstanding(&self, replica: ReplicaId) -> u64;
+
+    /// Calls that were taken since the start.
+    fn requests(&self) -> u64;
 }
 
 /// Why a role did not do what was asked.

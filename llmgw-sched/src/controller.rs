@@ -1,0 +1,372 @@
+//! The async shell around [`step`](crate::reconcile::step): agent sessions, leadership, the control roles.
+//!
+//! One task owns all state; everybody else sends it events or reads the snapshot that it publishes. Long work
+//! (the store, a stream) never runs on that task, so that heartbeats are never late.
+//!
+//! ```text
+//! agents ── sessions ──▶ events ──▶ loop: step ──▶ desired states ──▶ sessions ──▶ agents
+//! roles  ───────────────────┘        └──▶ snapshot, route table (watch) ──▶ roles, gateway
+//! ```
+
+mod leadership;
+mod loop_task;
+mod roles;
+mod session;
+mod snapshot;
+mod views;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use llmgw_core::{
+    clock::{Clock, Timestamp},
+    cluster::{account::KeyHash, catalog::Model, engine::WantedEngine},
+    control::{Control, Traffic},
+    keys::HashingKey,
+    route::RouteTable,
+    store::{Store, StoreError, StoredModel},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{Mutex, mpsc, watch},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    leadership::Leadership,
+    loop_task::{Event, LoopTask},
+    snapshot::{Entry, Snapshot},
+};
+use crate::{lease::Elector, reconcile::Memory};
+
+/// What a controller is told.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// Who holds the lease: lasting, and unique among the control planes of a store.
+    pub holder: String,
+    /// The release, for people.
+    pub version: String,
+    /// How long a lease lasts; it is renewed after a third of that.
+    pub lease_ttl: Duration,
+    /// How long to listen for agents that ran on before anything is placed.
+    pub settle: Duration,
+    /// Models that the settings or the command line name.
+    pub declared: Vec<Model>,
+    /// Engines that every node should have.
+    pub engines: Vec<WantedEngine>,
+}
+
+/// What a controller works with.
+#[derive(Clone, Debug)]
+pub struct ControllerDeps {
+    /// What must survive a restart.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Who may open an agent session.
+#[derive(Clone)]
+pub enum Admission {
+    /// Whoever holds the other end of the stream: a pipe inside this process.
+    Anyone,
+    /// Whoever knows the secret.
+    Token {
+        /// The key that the secret is hashed with.
+        hashing_key: HashingKey,
+        /// What the hash must be.
+        hash: KeyHash,
+    },
+}
+
+/// Why a controller could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// Another control plane leads, and goes on leading.
+    #[error("another control plane leads on this store")]
+    AnotherLeads(#[source] StoreError),
+    /// The store does not answer.
+    #[error("reading the store")]
+    Store(#[source] StoreError),
+    /// Two declared models claim one name.
+    #[error("the name {name} is declared twice")]
+    DeclaredTwice {
+        /// The name.
+        name: String,
+    },
+}
+
+/// A controller that is ready to run.
+#[derive(Debug)]
+pub struct Controller {
+    handle: ControllerHandle,
+    task: LoopTask,
+    leadership: Leadership,
+}
+
+/// How others speak to a controller; cheap to clone.
+#[derive(Clone)]
+pub struct ControllerHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    version: String,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    started: Duration,
+    events: mpsc::Sender<Event>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+    routes: watch::Receiver<Arc<RouteTable>>,
+    leading: watch::Receiver<Option<u64>>,
+    traffic: OnceLock<Arc<dyn Traffic>>,
+    /// Writes to the catalog, one at a time: checked against what the last one left.
+    writes: Mutex<()>,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+    standing_down: CancellationToken,
+}
+
+// === impl ControllerConfig ===
+
+impl ControllerConfig {
+    /// Takes the lease and reads what should run.
+    ///
+    /// When another control plane has the lease, waits until it runs out, once.
+    ///
+    /// # Errors
+    /// When another goes on leading, the store does not answer, or the declared models contradict each other.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave the lease taken until it runs out.
+    pub async fn build(self, deps: ControllerDeps) -> Result<Controller, ControllerError> {
+        let Self {
+            holder,
+            version,
+            lease_ttl,
+            settle,
+            declared,
+            engines,
+        } = self;
+        let ControllerDeps { store, clock } = deps;
+
+        let mut elector = Elector::new(lease_ttl);
+        let epoch =
+            leadership::first_lease(&*store, &*clock, &holder, lease_ttl, &mut elector).await?;
+        let added = store.models().await.map_err(ControllerError::Store)?;
+        let entries = entries(declared, added, clock.now())?;
+
+        let (events, received) = mpsc::channel(EVENTS);
+        let (leading_tx, leading) = watch::channel(Some(epoch.0));
+        let (snapshot_tx, snapshot) = watch::channel(Arc::new(Snapshot::default()));
+        let (routes_tx, routes) = watch::channel(Arc::new(RouteTable::default()));
+        let now = clock.monotonic();
+        let shared = Arc::new(Shared {
+            version,
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            started: now,
+            events: events.clone(),
+            snapshot,
+            routes,
+            leading,
+            traffic: OnceLock::new(),
+            writes: Mutex::new(()),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            standing_down: CancellationToken::new(),
+        });
+        let memory = Memory {
+            settle_until: now + settle,
+            ..Memory::default()
+        };
+        let task = LoopTask::new(loop_task::Setup {
+            entries,
+            engines,
+            memory,
+            epoch: epoch.0,
+            shared: Arc::clone(&shared),
+            received,
+            snapshot: snapshot_tx,
+            routes: routes_tx,
+        });
+        let leadership = Leadership {
+            store,
+            clock,
+            holder,
+            ttl: lease_ttl,
+            elector,
+            leading: leading_tx,
+            events,
+        };
+        Ok(Controller {
+            handle: ControllerHandle { shared },
+            task,
+            leadership,
+        })
+    }
+}
+
+// === impl Controller ===
+
+impl Controller {
+    /// How others speak to it.
+    #[must_use]
+    pub fn handle(&self) -> ControllerHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until `stop` is cancelled; then closes the sessions, finishes writes that were begun, and gives the
+    /// lease up. Engines run on: whoever wants them to end stops the agents first.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self {
+            handle,
+            task,
+            leadership,
+        } = self;
+        let shared = handle.shared;
+        let lead = leadership.run(shared.stopping.clone());
+        let work = async {
+            tokio::select! {
+                () = task.run() => {}
+                () = stop.cancelled() => {}
+            }
+            shared.tasks.close();
+            shared.stopping.cancel();
+            shared.tasks.wait().await;
+        };
+        tokio::join!(work, lead);
+    }
+}
+
+// === impl ControllerHandle ===
+
+impl ControllerHandle {
+    /// The control roles.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control {
+            catalog: Arc::new(self.clone()),
+            fleet: Arc::new(self.clone()),
+            accounts: Arc::new(self.clone()),
+        }
+    }
+
+    /// What the gateway routes by; replaced whenever it changes.
+    #[must_use]
+    pub fn routes(&self) -> watch::Receiver<Arc<RouteTable>> {
+        self.shared.routes.clone()
+    }
+
+    /// The epoch that this control plane leads with; `None` while it does not.
+    #[must_use]
+    pub fn leading(&self) -> watch::Receiver<Option<u64>> {
+        self.shared.leading.clone()
+    }
+
+    /// Tells the controller what the gateway is doing. The first call counts.
+    pub fn observe_traffic(&self, traffic: Arc<dyn Traffic>) {
+        // A second gateway in one process would be a mistake in the composition; the first stays.
+        drop(self.shared.traffic.set(traffic));
+    }
+
+    /// Stops deciding: nothing is placed, stopped or blamed from now on. For a shutdown, while agents end what
+    /// they run; there is no way back.
+    pub fn stand_down(&self) {
+        self.shared.standing_down.cancel();
+    }
+
+    /// Takes an agent's stream and speaks with it until either side ends it.
+    pub fn accept<S>(&self, stream: S, admission: Admission)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        let session = session::run(stream, admission, self.shared.events.clone());
+        self.shared.tasks.spawn(async move {
+            tokio::select! {
+                ended = session => {
+                    if let Err(error) = ended {
+                        tracing::warn!(error = %llmgw_core::error::Chain(&error), "agent session ended");
+                    }
+                }
+                () = shared.stopping.cancelled() => {}
+            }
+        });
+    }
+}
+
+impl fmt::Debug for ControllerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerHandle").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anyone => "Anyone",
+            Self::Token { .. } => "Token(…)",
+        })
+    }
+}
+
+/// Declared and added models together. A declared model wins over an added one that claims a name of its.
+fn entries(
+    declared: Vec<Model>,
+    added: Vec<StoredModel>,
+    now: Timestamp,
+) -> Result<BTreeMap<llmgw_core::id::ModelName, Entry>, ControllerError> {
+    let mut entries: BTreeMap<llmgw_core::id::ModelName, Entry> = BTreeMap::new();
+    for model in declared {
+        let names = std::iter::once(model.name()).chain(model.aliases());
+        for name in names {
+            if entries
+                .values()
+                .any(|other| other.model.answers_to(name.as_str()))
+            {
+                return Err(ControllerError::DeclaredTwice {
+                    name: name.to_string(),
+                });
+            }
+        }
+        entries.insert(model.name().clone(), Entry::declared(model, now));
+    }
+    for StoredModel { model, added_at } in added {
+        let clash = entries.values().find(|other| {
+            std::iter::once(model.name())
+                .chain(model.aliases())
+                .any(|name| other.model.answers_to(name.as_str()))
+        });
+        match clash {
+            None => {
+                entries.insert(model.name().clone(), Entry::added(model, added_at));
+            }
+            Some(other) => tracing::warn!(
+                model = %model.name(),
+                declared = %other.model.name(),
+                "an added model is not run: a declared one has its name",
+            ),
+        }
+    }
+    Ok(entries)
+}
+
+/// Events that may wait for the loop: several reports of each of some hundred nodes.
+const EVENTS: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Takes the lease and keeps it: the [`Elector`] with a store and a timer.
+
+use std::{sync::Arc, time::Duration};
+
+use llmgw_core::{
+    clock::Clock,
+    error::Chain,
+    store::{Epoch, Store, StoreError},
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{ControllerError, loop_task::Event};
+use crate::lease::{Elector, Event as Turn, Next};
+
+/// Keeps the lease while the controller runs.
+#[derive(Debug)]
+pub(super) struct Leadership {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) holder: String,
+    pub(super) ttl: Duration,
+    pub(super) elector: Elector,
+    pub(super) leading: watch::Sender<Option<u64>>,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+/// Takes the lease; when another has it, waits for as long as that one's lasts, and tries once more.
+pub(super) async fn first_lease(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    holder: &str,
+    ttl: Duration,
+    elector: &mut Elector,
+) -> Result<Epoch, ControllerError> {
+    let mut called_at = clock.monotonic();
+    let lease = match store.acquire_lease(holder, ttl).await {
+        Err(StoreError::Held {
+            holder: other,
+            remaining,
+        }) => {
+            tracing::info!(holder = %other, ?remaining, "waiting for another control plane's lease");
+            tokio::time::sleep(remaining + Duration::from_millis(50)).await;
+            called_at = clock.monotonic();
+            store.acquire_lease(holder, ttl).await
+        }
+        first => first,
+    };
+    match lease {
+        Ok(lease) => {
+            let epoch = lease.epoch.0;
+            elector.on(Turn::Acquired { epoch, called_at }, clock.monotonic());
+            Ok(lease.epoch)
+        }
+        Err(held @ StoreError::Held { .. }) => Err(ControllerError::AnotherLeads(held)),
+        Err(error) => Err(ControllerError::Store(error)),
+    }
+}
+
+impl Leadership {
+    /// Runs until `stop`; then gives the lease up, so that the next control plane need not wait.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let now = self.clock.monotonic();
+            self.publish(now);
+            match self.elector.next(now) {
+                Next::Wait(until) => {
+                    // Also awake when the lease runs out, should renewals hang until then.
+                    let pause = until.saturating_sub(now).min(self.ttl / 3);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = stop.cancelled() => break,
+                    }
+                }
+                Next::Acquire => {
+                    tokio::select! {
+                        () = self.acquire(now) => {}
+                        () = stop.cancelled() => break,
+                    }
+                }
+                Next::Renew(epoch) => {
+                    let renewed = tokio::select! {
+                        renewed = self.store.renew_lease(Epoch(epoch), self.ttl) => Some(renewed),
+                        () = tokio::time::sleep(self.ttl / 3) => None,
+                        () = stop.cancelled() => break,
+                    };
+                    self.renewed(renewed, now);
+                }
+            }
+        }
+        if let Some(epoch) = self.elector.leading(self.clock.monotonic()) {
+            let release = self.store.release_lease(Epoch(epoch));
+            match tokio::time::timeout(RELEASE_DEADLINE, release).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "releasing the lease"),
+                Err(_) => tracing::warn!("releasing the lease took too long"),
+            }
+        }
+    }
+
+    async fn acquire(&mut self, called_at: Duration) {
+        let taken = self.store.acquire_lease(&self.holder, self.ttl).await;
+        let now = self.clock.monotonic();
+        let turn = match taken {
+            Ok(lease) => {
+                let epoch = lease.epoch.0;
+                tracing::info!(epoch, "leading");
+                match self.store.models().await {
+                    Ok(models) => {
+                        let lead = Event::Leading { epoch, models };
+                        if self.events.send(lead).await.is_err() {
+                            return;
+                        }
+                        Turn::Acquired { epoch, called_at }
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = %Chain(&error), "reading the models to lead with");
+                        Turn::Failed
+                    }
+                }
+            }
+            Err(StoreError::Held { .. }) => Turn::Held,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "taking the lease");
+                Turn::Failed
+            }
+        };
+        self.elector.on(turn, now);
+    }
+
+    fn renewed(&mut self, renewed: Option<Result<(), StoreError>>, called_at: Duration) {
+        let turn = match renewed {
+            Some(Ok(())) => Turn::Renewed { called_at },
+            Some(Err(StoreError::Fenced { .. })) => {
+                tracing::error!("another control plane has taken over; standing by");
+                Turn::Fenced
+            }
+            Some(Err(error)) => {
+                tracing::warn!(error = %Chain(&error), "renewing the lease");
+                Turn::Failed
+            }
+            None => {
+                tracing::warn!("renewing the lease took too long");
+                Turn::Failed
+            }
+        };
+        self.elector.on(turn, self.clock.monotonic());
+    }
+
+    fn publish(&self, now: Duration) {
+        let leading = self.elector.leading(now);
+        self.leading.send_if_modified(|shown| {
+            let changed = *shown != leading;
+            *shown = leading;
+            changed
+        });
+    }
+}
+
+/// A store that does not answer must not hold up a shutdown; the lease then runs out by itself.
+const RELEASE_DEADLINE: Duration = Duration::from_secs(2);

@@ -1,0 +1,416 @@
+//! The task that owns all state: takes events in, steps, tells agents, publishes.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry as Slot},
+    sync::Arc,
+    time::Duration,
+};
+
+use llmgw_core::{
+    api::agent::{DesiredState, NodeReport},
+    cluster::{
+        engine::WantedEngine,
+        replica::{ReplicaSpec, ReplicaStatus},
+    },
+    id::{ModelName, NodeId, ReplicaId},
+    route::{ModelRoute, RouteTable, Waiting},
+    store::StoredModel,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    Shared,
+    session::Outbox,
+    snapshot::{Entry, Snapshot},
+};
+use crate::reconcile::{Action, Memory, ObservedNode, step};
+
+/// What the loop is told.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// An agent's session was opened.
+    Opened { node: NodeId, outbox: Outbox },
+    /// An agent said what is.
+    Report {
+        node: NodeId,
+        report: Box<NodeReport>,
+    },
+    /// This control plane leads again, with what the store holds.
+    Leading {
+        epoch: u64,
+        models: Vec<StoredModel>,
+    },
+    /// A model was added to the store.
+    Added {
+        model: StoredModel,
+        done: oneshot::Sender<()>,
+    },
+    /// A model was removed from the store.
+    Removed {
+        model: ModelName,
+        done: oneshot::Sender<()>,
+    },
+    /// A model's failures are forgiven.
+    Retry {
+        model: ModelName,
+        done: oneshot::Sender<()>,
+    },
+    /// A client asked for a model that nothing serves.
+    Asked {
+        model: ModelName,
+        answer: oneshot::Sender<Option<Waiting>>,
+    },
+}
+
+/// What the loop begins with.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) entries: BTreeMap<ModelName, Entry>,
+    pub(super) engines: Vec<WantedEngine>,
+    pub(super) memory: Memory,
+    pub(super) epoch: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) received: mpsc::Receiver<Event>,
+    pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
+    pub(super) routes: watch::Sender<Arc<RouteTable>>,
+}
+
+/// The loop.
+#[derive(Debug)]
+pub(super) struct LoopTask {
+    shared: Arc<Shared>,
+    received: mpsc::Receiver<Event>,
+    state: Snapshot,
+    engines: Vec<WantedEngine>,
+    epoch: u64,
+    revision: u64,
+    sessions: BTreeMap<NodeId, Session>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    routes: watch::Sender<Arc<RouteTable>>,
+    routed: Vec<ModelRoute>,
+    /// Answers that wait for the next step.
+    answers: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Session {
+    outbox: Outbox,
+    /// Nothing is told to an agent before it has said what it runs.
+    reported: bool,
+    told: Option<Arc<DesiredState>>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Done(oneshot::Sender<()>),
+    Waiting(ModelName, oneshot::Sender<Option<Waiting>>),
+}
+
+impl LoopTask {
+    pub(super) fn new(setup: Setup) -> Self {
+        let Setup {
+            entries,
+            engines,
+            memory,
+            epoch,
+            shared,
+            received,
+            snapshot,
+            routes,
+        } = setup;
+        let mut task = Self {
+            state: Snapshot {
+                entries,
+                memory,
+                ..Snapshot::default()
+            },
+            shared,
+            received,
+            engines,
+            epoch,
+            revision: 0,
+            sessions: BTreeMap::new(),
+            snapshot,
+            routes,
+            routed: Vec::new(),
+            answers: Vec::new(),
+        };
+        // Whoever asks before the first step gets what the store holds, not nothing.
+        task.publish(task.shared.clock.monotonic());
+        task
+    }
+
+    /// Runs until nobody can send events any more.
+    pub(super) async fn run(mut self) {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.step();
+        loop {
+            tokio::select! {
+                event = self.received.recv() => match event {
+                    Some(event) => self.take_in(event),
+                    None => return,
+                },
+                _ = tick.tick() => {}
+            }
+            // Whatever else has come in is taken in with the same step.
+            for _ in 0..BATCH {
+                let Ok(event) = self.received.try_recv() else {
+                    break;
+                };
+                self.take_in(event);
+            }
+            self.step();
+        }
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Opened { node, outbox } => {
+                for given in self.state.memory.assignments.values_mut() {
+                    if given.node == node {
+                        given.revision = None;
+                    }
+                }
+                let session = Session {
+                    outbox,
+                    reported: false,
+                    told: None,
+                };
+                self.sessions.insert(node, session);
+            }
+            Event::Report { node, report } => self.take_in_report(node, *report),
+            Event::Leading { epoch, models } => {
+                self.epoch = epoch;
+                let names: Vec<&ModelName> =
+                    models.iter().map(|stored| stored.model.name()).collect();
+                self.state.entries.retain(|name, entry| {
+                    entry.origin == llmgw_core::api::admin::Origin::Declared
+                        || names.contains(&name)
+                });
+                for StoredModel { model, added_at } in models {
+                    if let Slot::Vacant(slot) = self.state.entries.entry(model.name().clone()) {
+                        slot.insert(Entry::added(model, added_at));
+                    }
+                }
+            }
+            Event::Added {
+                model: StoredModel { model, added_at },
+                done,
+            } => {
+                self.state.memory.absolve(model.name());
+                self.state
+                    .entries
+                    .insert(model.name().clone(), Entry::added(model, added_at));
+                self.answers.push(Answer::Done(done));
+            }
+            Event::Removed { model, done } => {
+                self.state.entries.remove(&model);
+                self.state.memory.absolve(&model);
+                self.state.reports.remove(&model);
+                self.answers.push(Answer::Done(done));
+            }
+            Event::Retry { model, done } => {
+                self.state.memory.absolve(&model);
+                self.answers.push(Answer::Done(done));
+            }
+            Event::Asked { model, answer } => self.answers.push(Answer::Waiting(model, answer)),
+        }
+    }
+
+    fn take_in_report(&mut self, node: NodeId, report: NodeReport) {
+        let NodeReport {
+            revision,
+            epoch,
+            facts,
+            provision,
+            replicas,
+        } = report;
+        if let Some(session) = self.sessions.get_mut(&node) {
+            session.reported = true;
+        }
+        let replicas: BTreeMap<ReplicaId, ReplicaStatus> = replicas
+            .into_iter()
+            .map(|status| (status.spec.id, status))
+            .collect();
+        let observed = ObservedNode {
+            heard_at: self.shared.clock.monotonic(),
+            revision: if epoch == self.epoch { revision } else { 0 },
+            facts,
+            provision,
+            replicas,
+        };
+        self.state.observed.nodes.insert(node, observed);
+    }
+
+    fn step(&mut self) {
+        let now = self.shared.clock.monotonic();
+        self.observe_traffic();
+        self.state.memory.observe(&self.state.observed, now);
+        let leading = *self.shared.leading.borrow() == Some(self.epoch);
+        if leading && !self.shared.standing_down.is_cancelled() {
+            let intent = self.state.intent();
+            let decided = step(&intent, &self.state.observed, &self.state.memory, now);
+            for action in &decided.actions {
+                log(action);
+                self.carry_out(action, now);
+            }
+            self.keep_reports(decided.reports);
+            self.tell_agents();
+        }
+        self.publish(now);
+    }
+
+    fn observe_traffic(&mut self) {
+        let Some(traffic) = self.shared.traffic.get() else {
+            return;
+        };
+        self.state.observed.outstanding = self
+            .state
+            .memory
+            .assignments
+            .keys()
+            .map(|replica| (*replica, traffic.outstanding(*replica)))
+            .collect();
+    }
+
+    fn carry_out(&mut self, action: &Action, now: Duration) {
+        self.state.memory.apply(action, now);
+        let Action::Place {
+            model,
+            profile,
+            node,
+        } = action
+        else {
+            return;
+        };
+        let Some(entry) = self.state.entries.get(model) else {
+            return;
+        };
+        let Some(profile) = entry.model.profile(profile) else {
+            return;
+        };
+        let spec = ReplicaSpec {
+            id: ReplicaId::generate(),
+            model: model.clone(),
+            fingerprint: entry.model.fingerprint(profile),
+            weights: entry.model.weights().clone(),
+            profile: profile.clone(),
+        };
+        self.state.memory.given(spec, *node, now);
+    }
+
+    /// Keeps the last report of every model that lacks replicas. A reason that changed is logged.
+    fn keep_reports(&mut self, reports: BTreeMap<ModelName, llmgw_core::reason::Report>) {
+        for (model, report) in &reports {
+            let known = self.state.reports.get(model);
+            if report.fits.is_none() && known.is_none_or(|known| known.summary != report.summary) {
+                tracing::warn!(reason = %llmgw_core::reason::render::headline(report), "not placed");
+            }
+        }
+        let memory = &self.state.memory;
+        let lacking = |name: &ModelName, entries: &BTreeMap<ModelName, Entry>| {
+            entries
+                .get(name)
+                .is_some_and(|entry| memory.serving(name) < u64::from(entry.model.replicas()))
+        };
+        let entries = &self.state.entries;
+        self.state.reports.retain(|name, _| lacking(name, entries));
+        for (name, report) in reports {
+            if lacking(&name, entries) {
+                self.state.reports.insert(name, report);
+            }
+        }
+    }
+
+    fn tell_agents(&mut self) {
+        for (node, session) in self
+            .sessions
+            .iter_mut()
+            .filter(|(_, session)| session.reported)
+        {
+            let given = self
+                .state
+                .memory
+                .assignments
+                .values_mut()
+                .filter(|given| given.node == *node);
+            let mut given: Vec<_> = given.collect();
+            let replicas: Vec<ReplicaSpec> = given.iter().map(|given| given.spec.clone()).collect();
+            let same = session.told.as_ref().is_some_and(|told| {
+                told.epoch == self.epoch
+                    && told.engines == self.engines
+                    && told.replicas == replicas
+            });
+            if same {
+                continue;
+            }
+            self.revision += 1;
+            for given in &mut given {
+                given.revision.get_or_insert(self.revision);
+            }
+            let desired = Arc::new(DesiredState {
+                epoch: self.epoch,
+                revision: self.revision,
+                engines: self.engines.clone(),
+                replicas,
+            });
+            session.told = Some(Arc::clone(&desired));
+            session.outbox.send_replace(Some(desired));
+        }
+        // A session whose task has ended reads no more; its node stays known until it is heard again.
+        self.sessions
+            .retain(|_, session| !session.outbox.is_closed());
+    }
+
+    fn publish(&mut self, now: Duration) {
+        let routed = self.state.routes(now);
+        if routed != self.routed {
+            self.routes
+                .send_replace(Arc::new(RouteTable::new(routed.clone())));
+            self.routed = routed;
+        }
+        self.snapshot.send_replace(Arc::new(self.state.clone()));
+        for answer in self.answers.drain(..) {
+            // Whoever asked may have gone.
+            match answer {
+                Answer::Done(done) => drop(done.send(())),
+                Answer::Waiting(model, answer) => {
+                    let route = self.routed.iter().find(|route| route.name == model);
+                    let waiting = route
+                        .filter(|route| route.endpoints.is_empty())
+                        .map(|route| route.waiting.clone());
+                    drop(answer.send(waiting));
+                }
+            }
+        }
+    }
+}
+
+fn log(action: &Action) {
+    match action {
+        Action::Adopt { spec, node } => {
+            tracing::info!(replica = %spec.id, model = %spec.model, %node, "adopted");
+        }
+        Action::Place {
+            model,
+            profile,
+            node,
+        } => {
+            tracing::info!(%model, %profile, %node, "placed");
+        }
+        Action::Drain { replica, why } => tracing::info!(%replica, ?why, "draining"),
+        Action::Stop { replica, why } => tracing::info!(%replica, ?why, "stopping"),
+        Action::Fail { replica, error, .. } => tracing::warn!(%replica, %error, "failed"),
+        Action::Forget { replica, why } => tracing::warn!(%replica, ?why, "let go"),
+        Action::Absolve { model } => tracing::info!(%model, "serves well again"),
+    }
+}
+
+/// The loop looks by itself this often: for deadlines, backoff and silence.
+const TICK: Duration = Duration::from_secs(1);
+/// Events that are taken in before a step, at most.
+const BATCH: usize = 256;

@@ -1,0 +1,279 @@
+//! The control roles, as the controller plays them.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use llmgw_core::{
+    api::admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
+    clock::Timestamp,
+    cluster::catalog::ModelDefinition,
+    control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition},
+    error::{Chain, Code, Coded},
+    id::ModelName,
+    reason::render,
+    route::Waiting,
+    store::{Epoch, StoreError, StoredModel},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{
+    ControllerHandle, Shared,
+    loop_task::Event,
+    snapshot::{Entry, Snapshot},
+    views::{self, Surroundings},
+};
+use crate::{planner, reconcile};
+
+#[async_trait]
+impl Catalog for ControllerHandle {
+    async fn models(&self) -> Result<Vec<ModelView>, ControlError> {
+        let shared = &self.shared;
+        Ok(views::models(&shared.snapshot(), shared.clock.monotonic()))
+    }
+
+    async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
+        let shared = Arc::clone(&self.shared);
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let snapshot = shared.snapshot();
+            let existing = snapshot.entries.values().map(|entry| &entry.model);
+            let model = check_addition(definition, existing)?;
+            let epoch = shared.epoch()?;
+            let model = StoredModel {
+                model,
+                added_at: shared.clock.now(),
+            };
+            let name = model.model.name().clone();
+            shared
+                .store
+                .insert_model(epoch, &model)
+                .await
+                .map_err(|e| from_store(&e))?;
+            shared.tell(|done| Event::Added { model, done }).await?;
+            Ok(name)
+        })
+        .await
+    }
+
+    async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
+        let shared = Arc::clone(&self.shared);
+        let name = name.clone();
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let snapshot = shared.snapshot();
+            let Some(entry) = snapshot.entries.get(&name) else {
+                return Err(match snapshot.resolve(&name) {
+                    Some(entry) => ControlError::new(
+                        Code::NotFound,
+                        format!("{name} is an alias of {}", entry.model.name()),
+                    )
+                    .with_hint("remove the model by its own name"),
+                    None => ControlError::unknown_model(&name),
+                });
+            };
+            if entry.origin == Origin::Declared {
+                return Err(ControlError::new(
+                    Code::Conflict,
+                    format!("{name} is declared where this control plane was started"),
+                )
+                .with_hint("take it out of the settings or the command line and restart"));
+            }
+            let epoch = shared.epoch()?;
+            shared
+                .store
+                .delete_model(epoch, &name)
+                .await
+                .map_err(|e| from_store(&e))?;
+            shared
+                .tell(|done| Event::Removed { model: name, done })
+                .await
+        })
+        .await
+    }
+
+    async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
+        let shared = &self.shared;
+        let snapshot = shared.snapshot();
+        let now = shared.clock.monotonic();
+        let entry = known(&snapshot, name)?;
+        let model = &entry.model;
+        let fleet = reconcile::fleet(&snapshot.observed, &snapshot.memory, now);
+        let report = planner::trial(&fleet, model);
+        let counting = snapshot
+            .memory
+            .assignments
+            .iter()
+            .filter(|(_, given)| given.spec.model == *model.name() && given.draining.is_none());
+        Ok(Explanation {
+            model: model.name().clone(),
+            placed: snapshot.memory.serving(model.name()) >= u64::from(model.replicas()),
+            replicas: counting.map(|(id, _)| *id).collect(),
+            headline: render::headline(&report),
+            report,
+        })
+    }
+
+    async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
+        let snapshot = self.shared.snapshot();
+        let model = known(&snapshot, name)?.model.name().clone();
+        self.shared.epoch()?;
+        self.shared.tell(|done| Event::Retry { model, done }).await
+    }
+}
+
+#[async_trait]
+impl Fleet for ControllerHandle {
+    async fn summary(&self) -> Result<Summary, ControlError> {
+        let shared = &self.shared;
+        let now = shared.clock.monotonic();
+        let around = Surroundings {
+            version: shared.version.clone(),
+            epoch: *shared.leading.borrow(),
+            store: shared.store.describe(),
+            uptime: now.saturating_sub(shared.started),
+            requests: shared.traffic.get().map_or(0, |traffic| traffic.requests()),
+        };
+        Ok(views::summary(&shared.snapshot(), around, now))
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeView>, ControlError> {
+        Ok(views::nodes(
+            &self.shared.snapshot(),
+            self.shared.clock.monotonic(),
+        ))
+    }
+
+    async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        let shared = &self.shared;
+        let snapshot = shared.snapshot();
+        let only = match model {
+            Some(name) => Some(known(&snapshot, name)?.model.name()),
+            None => None,
+        };
+        let traffic = shared.traffic.get().map(|traffic| &**traffic);
+        Ok(views::replicas(
+            &snapshot,
+            only,
+            traffic,
+            shared.clock.monotonic(),
+        ))
+    }
+}
+
+#[async_trait]
+impl Accounts for ControllerHandle {
+    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
+        let totals = self
+            .shared
+            .store
+            .usage_totals(Timestamp(0))
+            .await
+            .map_err(|e| from_store(&e))?;
+        let view = |total: llmgw_core::store::UsageTotal| UsageView {
+            model: total.model,
+            key: total.key.to_string(),
+            requests: total.requests,
+            errors: total.errors,
+            prompt_tokens: total.prompt_tokens,
+            completion_tokens: total.completion_tokens,
+        };
+        Ok(totals.into_iter().map(view).collect())
+    }
+}
+
+#[async_trait]
+impl Activation for ControllerHandle {
+    async fn activate(&self, model: &ModelName) -> Option<Waiting> {
+        let (answer, answered) = oneshot::channel();
+        let asked = Event::Asked {
+            model: model.clone(),
+            answer,
+        };
+        let fresh = async {
+            self.shared.events.send(asked).await.ok()?;
+            answered.await.ok()
+        };
+        if let Ok(Some(waiting)) = timeout(ATTEMPT_DEADLINE, fresh).await {
+            return waiting;
+        }
+        // The loop is gone or does not answer: what was known last.
+        let routes = self.shared.routes.borrow();
+        let route = routes.resolve(model.as_str()).ok()?;
+        route.endpoints.is_empty().then(|| route.waiting.clone())
+    }
+}
+
+// === impl ControllerHandle ===
+
+impl ControllerHandle {
+    /// Runs a write to its end even if the caller goes away: the store and the loop must not disagree.
+    async fn write<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(stopping());
+        }
+        self.shared
+            .tasks
+            .spawn(write)
+            .await
+            .map_err(|_| stopping())?
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+
+    /// The epoch to write with.
+    fn epoch(&self) -> Result<Epoch, ControlError> {
+        self.leading.borrow().map(Epoch).ok_or_else(|| {
+            ControlError::new(Code::Unavailable, "this control plane does not lead")
+                .with_hint("ask again in a few seconds")
+        })
+    }
+
+    /// Tells the loop, and waits until it has stepped with it.
+    async fn tell(
+        &self,
+        event: impl FnOnce(oneshot::Sender<()>) -> Event,
+    ) -> Result<(), ControlError> {
+        let (done, finished) = oneshot::channel();
+        let gone = |_: mpsc::error::SendError<Event>| stopping();
+        self.events.send(event(done)).await.map_err(gone)?;
+        finished.await.map_err(|_| stopping())
+    }
+}
+
+fn known<'s>(snapshot: &'s Snapshot, name: &ModelName) -> Result<&'s Entry, ControlError> {
+    snapshot
+        .resolve(name)
+        .ok_or_else(|| ControlError::unknown_model(name))
+}
+
+fn from_store(error: &StoreError) -> ControlError {
+    let hint = match error {
+        StoreError::Fenced { .. } => Some("another control plane has taken over; ask that one"),
+        StoreError::Unavailable { .. } => Some("ask again when the store answers"),
+        _ => None,
+    };
+    ControlError {
+        code: error.code(),
+        message: Chain(error).to_string(),
+        hint: hint.map(ToOwned::to_owned),
+    }
+}
+
+fn stopping() -> ControlError {
+    ControlError::new(Code::ShuttingDown, "this control plane is stopping")
+}
+
+/// How long a client waits for a fresh attempt to place its model.
+const ATTEMPT_DEADLINE: Duration = Duration::from_secs(2);

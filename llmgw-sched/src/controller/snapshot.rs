@@ -1,0 +1,114 @@
+//! What the loop publishes: all that a decision was made from, for whoever wants to look.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use llmgw_core::{
+    api::admin::Origin,
+    clock::Timestamp,
+    cluster::{catalog::Model, replica::ReplicaState},
+    id::ModelName,
+    reason::Report,
+    route::{Endpoint, ModelRoute},
+};
+
+use crate::reconcile::{Intent, Memory, Observed, standing};
+
+/// The state of the loop after a step. Immutable.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) entries: BTreeMap<ModelName, Entry>,
+    pub(super) observed: Observed,
+    pub(super) memory: Memory,
+    /// The last trial of each model that lacks replicas.
+    pub(super) reports: BTreeMap<ModelName, Report>,
+}
+
+/// A model and where it was said.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Entry {
+    pub(super) model: Model,
+    pub(super) origin: Origin,
+    pub(super) since: Timestamp,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    pub(super) fn intent(&self) -> Intent {
+        let models = self
+            .entries
+            .iter()
+            .map(|(name, entry)| (name.clone(), entry.model.clone()));
+        Intent {
+            models: models.collect(),
+        }
+    }
+
+    /// The model that answers to `name`.
+    pub(super) fn resolve(&self, name: &ModelName) -> Option<&Entry> {
+        self.entries.get(name).or_else(|| {
+            self.entries
+                .values()
+                .find(|entry| entry.model.answers_to(name.as_str()))
+        })
+    }
+
+    /// What the gateway routes by.
+    pub(super) fn routes(&self, now: Duration) -> Vec<ModelRoute> {
+        self.entries
+            .values()
+            .map(|entry| self.route(entry, now))
+            .collect()
+    }
+
+    fn route(&self, entry: &Entry, now: Duration) -> ModelRoute {
+        let model = &entry.model;
+        let serving = self
+            .memory
+            .assignments
+            .iter()
+            .filter(|(_, given)| given.spec.model == *model.name() && given.draining.is_none());
+        let endpoints = serving.filter_map(|(id, given)| {
+            let status = self.observed.nodes.get(&given.node)?.replicas.get(id)?;
+            let address: SocketAddr = status.endpoint.as_ref()?.parse().ok()?;
+            let ready = status.state == ReplicaState::Ready && address.ip().is_loopback();
+            ready.then_some(Endpoint {
+                replica: *id,
+                address,
+            })
+        });
+        ModelRoute {
+            name: model.name().clone(),
+            aliases: model.aliases().to_vec(),
+            created_at: entry.since,
+            endpoints: endpoints.collect(),
+            waiting: standing::waiting(
+                model,
+                &self.observed,
+                &self.memory,
+                self.reports.get(model.name()),
+                now,
+            ),
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    pub(super) fn declared(model: Model, since: Timestamp) -> Self {
+        Self {
+            model,
+            origin: Origin::Declared,
+            since,
+        }
+    }
+
+    pub(super) fn added(model: Model, since: Timestamp) -> Self {
+        Self {
+            model,
+            origin: Origin::Added,
+            since,
+        }
+    }
+}

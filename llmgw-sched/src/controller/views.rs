@@ -1,0 +1,278 @@
+//! What the roles answer, from a snapshot.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use llmgw_core::{
+    api::admin::{ModelView, NodeView, ProfileView, ReplicaView, Summary},
+    cluster::{
+        catalog::{Model, Profile},
+        node::NodeState,
+        replica::{ReplicaState, ReplicaStatus},
+    },
+    control::Traffic,
+    id::{ModelName, NodeId, ReplicaId},
+    route::Waiting,
+    units::Bytes,
+};
+
+use super::snapshot::{Entry, Snapshot};
+use crate::reconcile::{Assignment, ObservedNode, fleet, is_lost, standing};
+
+/// What a summary needs besides the snapshot.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) version: String,
+    pub(super) epoch: Option<u64>,
+    pub(super) store: String,
+    pub(super) uptime: Duration,
+    pub(super) requests: u64,
+}
+
+pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
+    let fleet = fleet(&snapshot.observed, &snapshot.memory, now);
+    let reserved: BTreeMap<NodeId, Bytes> = fleet
+        .nodes
+        .iter()
+        .map(|node| (node.id, node.memory_reserved()))
+        .collect();
+    let mut views: Vec<NodeView> = snapshot
+        .observed
+        .nodes
+        .iter()
+        .map(|(id, node)| {
+            let given = snapshot
+                .memory
+                .assignments
+                .values()
+                .filter(|given| given.node == *id);
+            node_view(
+                *id,
+                node,
+                NodeSums {
+                    reserved: reserved.get(id).copied().unwrap_or(Bytes::ZERO),
+                    replicas: given.count(),
+                },
+                now,
+            )
+        })
+        .collect();
+    views.sort_by(|a, b| a.hostname.cmp(&b.hostname).then(a.id.cmp(&b.id)));
+    views
+}
+
+struct NodeSums {
+    reserved: Bytes,
+    replicas: usize,
+}
+
+fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> NodeView {
+    let facts = &node.facts;
+    NodeView {
+        id,
+        hostname: facts.hostname.clone(),
+        state: if is_lost(node, now) {
+            NodeState::Lost
+        } else {
+            NodeState::Ready
+        },
+        probed: true,
+        labels: facts.labels.clone(),
+        os: facts.os.clone(),
+        arch: facts.arch.clone(),
+        cpu_cores: facts.cpu.as_ref().map(|cpu| cpu.cores),
+        cpu_features: facts.cpu.as_ref().map(|cpu| cpu.features.clone()),
+        gpu_total: facts.gpus.as_ref().map(Vec::len),
+        memory_total: facts.memory.map(|memory| memory.total),
+        memory_allocatable: facts.memory.map(|memory| memory.allocatable),
+        memory_reserved: sums.reserved,
+        disk_free: facts.disk.as_ref().map(|disk| disk.free),
+        disk_total: facts.disk.as_ref().map(|disk| disk.total),
+        provision: node.provision.clone(),
+        warnings: facts.warnings.clone(),
+        last_seen_ago: now.saturating_sub(node.heard_at).as_secs(),
+        agent_version: facts.agent_version.clone(),
+        replicas: sums.replicas,
+    }
+}
+
+pub(super) fn models(snapshot: &Snapshot, now: Duration) -> Vec<ModelView> {
+    snapshot
+        .entries
+        .values()
+        .map(|entry| model_view(snapshot, entry, now))
+        .collect()
+}
+
+fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
+    let Entry { model, origin, .. } = entry;
+    let name = model.name();
+    let history = snapshot.memory.histories.get(name);
+    let report = snapshot.reports.get(name);
+    let waiting = standing::waiting(model, &snapshot.observed, &snapshot.memory, report, now);
+    let lacking = snapshot.memory.serving(name) < u64::from(model.replicas());
+    let unplaceable = match waiting {
+        Waiting::Unplaceable(reason) if lacking => Some(reason),
+        Waiting::Unplaceable(_) | Waiting::Loading(_) | Waiting::Parked(_) => None,
+    };
+    ModelView {
+        name: name.clone(),
+        description: model.description().to_owned(),
+        aliases: model.aliases().to_vec(),
+        source: model
+            .weights()
+            .sources
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        origin: *origin,
+        desired: model.replicas(),
+        ready_replicas: ready(snapshot, name),
+        total_replicas: of_model(snapshot, name).count(),
+        profiles: model.profiles().iter().map(profile_view).collect(),
+        parked: history.is_some_and(|history| history.parked),
+        failures: history.map_or(0, |history| history.failures),
+        last_error: history.and_then(|history| history.last_error.clone()),
+        unplaceable,
+    }
+}
+
+fn profile_view(profile: &Profile) -> ProfileView {
+    ProfileView {
+        name: profile.name.clone(),
+        engine: profile.engine.to_string(),
+        memory: profile.memory,
+        context: profile.context,
+        parallel: profile.parallel,
+    }
+}
+
+pub(super) fn replicas(
+    snapshot: &Snapshot,
+    only: Option<&ModelName>,
+    traffic: Option<&dyn Traffic>,
+    now: Duration,
+) -> Vec<ReplicaView> {
+    let mut views: Vec<ReplicaView> = snapshot
+        .memory
+        .assignments
+        .iter()
+        .filter(|(_, given)| only.is_none_or(|model| given.spec.model == *model))
+        .map(|(id, given)| replica_view(snapshot, *id, given, traffic, now))
+        .collect();
+    views.sort_by(|a, b| a.model.cmp(&b.model).then(a.id.cmp(&b.id)));
+    views
+}
+
+fn replica_view(
+    snapshot: &Snapshot,
+    id: ReplicaId,
+    given: &Assignment,
+    traffic: Option<&dyn Traffic>,
+    now: Duration,
+) -> ReplicaView {
+    let node = snapshot.observed.nodes.get(&given.node);
+    let status: Option<&ReplicaStatus> = node.and_then(|node| node.replicas.get(&id));
+    let state = match status {
+        _ if given.draining.is_some() => ReplicaState::Draining,
+        _ if node.is_none_or(|node| is_lost(node, now)) => ReplicaState::Lost,
+        Some(status) => status.state,
+        None => ReplicaState::Placing,
+    };
+    let current = snapshot.entries.get(&given.spec.model).and_then(|entry| {
+        let model: &Model = &entry.model;
+        model
+            .profile(&given.spec.profile.name)
+            .map(|profile| model.fingerprint(profile))
+    });
+    ReplicaView {
+        id,
+        model: given.spec.model.clone(),
+        profile: given.spec.profile.name.clone(),
+        // A model or profile that is gone does not make a replica stale: other states say that.
+        stale: current.is_some_and(|current| current != given.spec.fingerprint),
+        state,
+        node: given.node,
+        hostname: node.map_or_else(String::new, |node| node.facts.hostname.clone()),
+        endpoint: status.and_then(|status| status.endpoint.clone()),
+        age_seconds: now.saturating_sub(given.since).as_secs(),
+        in_flight: traffic.map_or(0, |traffic| traffic.outstanding(id)),
+        error: status.and_then(|status| status.error.clone()),
+        log_tail: status
+            .map(|status| status.log_tail.clone())
+            .unwrap_or_default(),
+        fetch: status.and_then(|status| status.fetch.clone()),
+    }
+}
+
+pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) -> Summary {
+    let models = models(snapshot, now);
+    let satisfied = |model: &&ModelView| {
+        u64::try_from(model.ready_replicas).unwrap_or(u64::MAX) >= u64::from(model.desired)
+    };
+    let nodes = &snapshot.observed.nodes;
+    Summary {
+        version: around.version,
+        leading: around.epoch.is_some(),
+        epoch: around.epoch.unwrap_or(0),
+        store: around.store,
+        uptime_seconds: around.uptime.as_secs(),
+        nodes_ready: nodes.values().filter(|node| !is_lost(node, now)).count(),
+        nodes_total: nodes.len(),
+        models_satisfied: models.iter().filter(satisfied).count(),
+        models_total: models.len(),
+        replicas_ready: models.iter().map(|model| model.ready_replicas).sum(),
+        replicas_total: snapshot.memory.assignments.len(),
+        requests: around.requests,
+        attention: attention(snapshot, &models, around.epoch, now),
+    }
+}
+
+/// What an operator should look at, most pressing first.
+fn attention(
+    snapshot: &Snapshot,
+    models: &[ModelView],
+    epoch: Option<u64>,
+    now: Duration,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    if epoch.is_none() {
+        lines.push("this control plane does not lead: nothing is placed or changed".to_owned());
+    }
+    let parked = models.iter().filter(|model| model.parked);
+    lines.extend(parked.map(|model| {
+        let error = model.last_error.as_deref().unwrap_or("no reason was given");
+        format!(
+            "{} is parked after {} failures: {error}",
+            model.name, model.failures
+        )
+    }));
+    lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
+    for node in snapshot.observed.nodes.values() {
+        let hostname = &node.facts.hostname;
+        if is_lost(node, now) {
+            let silent = now.saturating_sub(node.heard_at).as_secs();
+            lines.push(format!("{hostname} is lost: not heard for {silent} s"));
+        }
+        lines.extend(
+            node.facts
+                .warnings
+                .iter()
+                .map(|warning| format!("{hostname}: {}", warning.text)),
+        );
+    }
+    lines
+}
+
+fn of_model<'s>(
+    snapshot: &'s Snapshot,
+    name: &ModelName,
+) -> impl Iterator<Item = (&'s ReplicaId, &'s Assignment)> {
+    let assignments = snapshot.memory.assignments.iter();
+    assignments.filter(move |(_, given)| given.spec.model == *name)
+}
+
+fn ready(snapshot: &Snapshot, name: &ModelName) -> usize {
+    of_model(snapshot, name)
+        .filter(|(_, given)| given.draining.is_none() && given.ready_since.is_some())
+        .count()
+}

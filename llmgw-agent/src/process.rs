@@ -1,0 +1,265 @@
+//! Engine processes: started, adopted after a crash of the agent, and ended with all that they started.
+//!
+//! [`ProcessRuntime`] is the role; [`native::NativeRuntime`] plays it with plain processes. Beside it stand what
+//! outlives the agent: the [`ledger`] of what runs, and the engines' [`log`] files. A process is named by its
+//! [`identity::ProcessIdentity`], never by its number alone.
+
+pub mod identity;
+pub mod ledger;
+pub mod log;
+pub mod native;
+mod table;
+
+use std::{collections::BTreeMap, ffi::OsString, fmt, io, path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use llmgw_core::{
+    error::{Code, Coded},
+    id::ReplicaId,
+    units::Bytes,
+};
+
+use self::identity::ProcessIdentity;
+
+/// Runs the processes of replicas.
+///
+/// # Contract
+/// * A replica has at most one process tree. [`start`](Self::start) and [`adopt`](Self::adopt) make it known,
+///   [`stop`](Self::stop) ends and forgets it; in between, [`wait`](Self::wait) tells how its first process
+///   ended, as often as it is asked.
+/// * Everything that descends from the first process belongs to its tree, whatever it did to its parents, its
+///   group, its session or its signals. An implementation MUST find such a process again after the agent has
+///   been killed and started anew, as long as the process kept the environment that it was given.
+/// * A process is signalled only when its identity was checked: a number that the kernel has given to another
+///   process MUST NOT be hit.
+/// * `stop` returns when no process of the tree is left, or with an error that says which are. It MAY be called
+///   for a replica that was never started, and again after it has returned; then it ends what it finds.
+/// * Dropping a future of `start` or `stop` leaves the tree known or findable, so that `stop` can finish.
+/// * [`release`](Self::release) ends nothing: what runs goes on without the agent.
+/// * Methods may be called at the same time for different replicas; for one replica, one at a time besides
+///   `wait` and `usage`.
+#[async_trait]
+pub trait ProcessRuntime: fmt::Debug + Send + Sync + 'static {
+    /// Starts the first process of a replica.
+    ///
+    /// # Errors
+    /// When the program can't be run, or the replica has a process already.
+    async fn start(&self, start: &ProcessStart) -> Result<ProcessIdentity, ProcessError>;
+
+    /// Takes over a process that an earlier life of the agent has started.
+    ///
+    /// # Errors
+    /// When the process is gone, or is another one, or is not marked as this replica's.
+    async fn adopt(
+        &self,
+        replica: ReplicaId,
+        identity: &ProcessIdentity,
+    ) -> Result<(), ProcessError>;
+
+    /// Waits until the first process has ended.
+    ///
+    /// # Errors
+    /// When the replica is not known here.
+    async fn wait(&self, replica: ReplicaId) -> Result<Exit, ProcessError>;
+
+    /// Asks the whole tree to end, makes it end after `grace`, and waits until it has.
+    ///
+    /// # Errors
+    /// When a process can't be ended.
+    async fn stop(&self, replica: ReplicaId, grace: Duration) -> Result<(), ProcessError>;
+
+    /// What each tree uses, of those that can be seen.
+    async fn usage(&self) -> BTreeMap<ReplicaId, Usage>;
+
+    /// Lists what earlier lives of the agent have left: trees that are marked as this agent's and belong to no
+    /// replica that was started or adopted here.
+    async fn leftovers(&self) -> Vec<Leftover>;
+
+    /// Ends leftovers, and waits until they have ended.
+    ///
+    /// # Errors
+    /// When a process can't be ended.
+    async fn end(&self, leftovers: &[Leftover], grace: Duration) -> Result<(), ProcessError>;
+
+    /// Forgets all trees and ends none.
+    async fn release(&self);
+}
+
+/// How a replica's first process is started.
+#[derive(Clone, Debug)]
+pub struct ProcessStart {
+    /// Whose process it is.
+    pub replica: ReplicaId,
+    /// What is run; looked up in `PATH` when it is a bare name.
+    pub program: PathBuf,
+    /// With which arguments.
+    pub args: Vec<OsString>,
+    /// With which variables, besides those that every process gets.
+    pub env: Vec<(OsString, OsString)>,
+    /// The file that both outputs are appended to.
+    pub log: PathBuf,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Unseen: only its parent is told how, and that was an earlier life of the agent.
+    Unseen,
+}
+
+/// What a tree of processes uses.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// Memory that is the tree's own; pages of mapped files are not, for they give way.
+    pub held: Bytes,
+    /// Processor time since the processes began.
+    pub cpu: Duration,
+}
+
+/// Processes that an earlier life of the agent has left.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Leftover {
+    /// Whose they are; absent for those of an installation or a fetch.
+    pub replica: Option<ReplicaId>,
+    /// The processes that were seen.
+    pub processes: Vec<ProcessIdentity>,
+}
+
+/// Says why a process could not be started, taken over or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The program could not be run.
+    #[error("starting {}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A file or directory that belongs to processes could not be used.
+    #[error("using {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The replica has a process already.
+    #[error("replica {0} has a process already")]
+    Running(ReplicaId),
+    /// The replica has no process here.
+    #[error("replica {0} has no process here")]
+    Unknown(ReplicaId),
+    /// The process is not the one that was looked for.
+    #[error("process {pid} is not that of replica {replica} any more")]
+    Stranger {
+        /// The replica.
+        replica: ReplicaId,
+        /// The number under which another process, or none, was found.
+        pid: u32,
+    },
+    /// Processes outlived the strongest signal.
+    #[error("processes {pids:?} do not end")]
+    Unending {
+        /// Their numbers.
+        pids: Vec<u32>,
+    },
+}
+
+// === impl Exit ===
+
+impl fmt::Display for Exit {
+    /// Completes a sentence that begins with the name of what ended.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with {code}"),
+            Self::Signal(number) => match SIGNALS.iter().find(|(signal, _)| signal == number) {
+                Some((_, name)) => write!(f, "was ended by {name}"),
+                None => write!(f, "was ended by signal {number}"),
+            },
+            Self::Unseen => f.write_str("has ended"),
+        }
+    }
+}
+
+// === impl ProcessError ===
+
+impl Coded for ProcessError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Start { .. } | Self::File { .. } | Self::Unending { .. } => Code::Unavailable,
+            Self::Running(_) => Code::Conflict,
+            Self::Unknown(_) | Self::Stranger { .. } => Code::NotFound,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Start { source, program } if source.kind() == io::ErrorKind::NotFound => {
+                Some(format!("there is no program {}", program.display()))
+            }
+            Self::Start { source, program } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(format!(
+                    "make {} executable for the agent's user",
+                    program.display()
+                ))
+            }
+            Self::Unending { .. } => Some(
+                "a process that ignores SIGKILL waits for a disk or a driver; look for it with ps"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// The variables of the agent's own environment that its engines get too.
+pub const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The variable that names the data directory of the agent to which a process belongs.
+///
+/// It marks a process only together with [`REPLICA_MARK`] or [`TASK_MARK`]: an operator may well have this one
+/// in a shell, as the agent's own setting.
+pub const DATA_DIR_MARK: &str = "LLMGW_DATA_DIR";
+
+/// The variable that names the replica to which a process belongs.
+pub const REPLICA_MARK: &str = "LLMGW_REPLICA";
+
+/// The variable that marks a process of an installation or a fetch; its value says of what.
+pub const TASK_MARK: &str = "LLMGW_TASK";
+
+/// The signals that engines die of, with the numbers that they have on x86-64 and on arm64.
+const SIGNALS: &[(i32, &str)] = &[
+    (1, "SIGHUP"),
+    (2, "SIGINT"),
+    (3, "SIGQUIT"),
+    (4, "SIGILL"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL"),
+    (11, "SIGSEGV"),
+    (13, "SIGPIPE"),
+    (14, "SIGALRM"),
+    (15, "SIGTERM"),
+    (31, "SIGSYS"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_is_said_in_words() {
+        assert_eq!(Exit::Code(1).to_string(), "exited with 1");
+        assert_eq!(Exit::Signal(9).to_string(), "was ended by SIGKILL");
+        assert_eq!(Exit::Signal(64).to_string(), "was ended by signal 64");
+    }
+}

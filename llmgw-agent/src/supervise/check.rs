@@ -1,0 +1,66 @@
+//! Whether an engine works: it is healthy, it is the right one, it computes.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper::StatusCode;
+use llmgw_core::cluster::replica::ReplicaSpec;
+
+use super::ask::{Answer, get, post};
+use crate::engine::Engine;
+
+/// Asks the engine of one replica.
+#[derive(Debug)]
+pub(super) struct Checks<'a> {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) spec: &'a ReplicaSpec,
+    pub(super) port: u16,
+    pub(super) within: Duration,
+}
+
+impl Checks<'_> {
+    /// Whether it says that it is healthy.
+    ///
+    /// # Errors
+    /// A few words on why not.
+    pub(super) async fn healthy(&self) -> Result<(), String> {
+        let answer = get(self.port, self.engine.health_path(), self.within).await?;
+        ok("its health check", &answer)
+    }
+
+    /// Whether it is ready: healthy, the right replica, and able to compute a token within `token_within`.
+    ///
+    /// # Errors
+    /// A few words on why not.
+    pub(super) async fn ready(&self, token_within: Duration) -> Result<(), String> {
+        self.healthy().await?;
+        let answer = get(self.port, self.engine.identity_path(), self.within).await?;
+        ok("the question for its name", &answer)?;
+        if !self.engine.is_identity(&answer.body, self.spec.id) {
+            return Err(format!("port {} is answered by another program", self.port));
+        }
+        let (path, body) = self.engine.probe_request(self.spec);
+        let answer = post(self.port, path, &body, token_within).await?;
+        ok("the request for a token", &answer)?;
+        if !self.engine.probe_answered(&answer.body) {
+            return Err("it answered the request for a token without one".to_owned());
+        }
+        Ok(())
+    }
+
+    /// How many requests it says it computes; `None` when it does not say.
+    pub(super) async fn busy(&self) -> Option<usize> {
+        let answer = get(self.port, self.engine.busy_path(), self.within)
+            .await
+            .ok()?;
+        (answer.status == StatusCode::OK)
+            .then(|| self.engine.busy(&answer.body))
+            .flatten()
+    }
+}
+
+fn ok(what: &str, answer: &Answer) -> Result<(), String> {
+    if answer.status == StatusCode::OK {
+        return Ok(());
+    }
+    Err(format!("{what} was answered with {}", answer.status))
+}

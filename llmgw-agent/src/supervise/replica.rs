@@ -1,0 +1,407 @@
+//! The life of one replica.
+
+use std::{path::PathBuf, sync::PoisonError, time::Duration};
+
+use llmgw_core::{
+    cluster::replica::{ReplicaSpec, ReplicaState},
+    id::ReplicaId,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, Shared, blocking, check::Checks};
+use crate::{
+    engine::{InstalledEngine, LaunchRequest},
+    process::{Exit, ProcessError, ProcessStart, ledger::LedgerEntry, log},
+};
+
+/// What a replica's task is to do.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) spec: ReplicaSpec,
+    pub(super) origin: Origin,
+    /// Says that the replica is not asked for any more.
+    pub(super) stop: CancellationToken,
+}
+
+/// Where a replica's process comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// It is to be started.
+    New,
+    /// An earlier life of the agent has started it.
+    Adopted(Box<LedgerEntry>),
+}
+
+/// Why a life has ended.
+#[derive(Debug)]
+enum End {
+    /// The replica is not asked for any more.
+    Asked,
+    /// The agent ends, and the engine goes on.
+    Detached,
+    /// It went wrong.
+    Failed(Failure),
+}
+
+/// Runs the replica until its end, and cleans up after it.
+pub(super) async fn run(shared: &Shared, order: Order) {
+    let id = order.spec.id;
+    let mut entry = None;
+    let end = live(shared, &order, &mut entry).await;
+    match end {
+        End::Detached => {}
+        End::Asked => {
+            let was_ready = shared
+                .statuses
+                .borrow()
+                .get(&id)
+                .is_some_and(|status| status.state == ReplicaState::Ready);
+            shared.update(id, |status| status.state = ReplicaState::Draining);
+            if let Some(entry) = entry.as_ref().filter(|_| was_ready) {
+                drain(shared, entry).await;
+            }
+            stop(shared, id).await;
+            shared.update(id, |status| {
+                status.state = ReplicaState::Stopped;
+                status.endpoint = None;
+                status.error = None;
+                status.hint = None;
+            });
+        }
+        End::Failed(failure) => {
+            tracing::warn!(
+                replica = %id,
+                model = %order.spec.model,
+                error = failure.error,
+                "a replica has failed",
+            );
+            stop(shared, id).await;
+            let tail = match entry {
+                Some(entry) => keep_log(shared, entry).await,
+                None => Vec::new(),
+            };
+            shared.update(id, |status| {
+                status.state = ReplicaState::Failed;
+                status.endpoint = None;
+                status.error = Some(failure.error);
+                status.hint = failure.hint;
+                status.log_tail = tail;
+            });
+        }
+    }
+}
+
+async fn live(shared: &Shared, order: &Order, started: &mut Option<LedgerEntry>) -> End {
+    let entry = match &order.origin {
+        Origin::Adopted(entry) => entry.as_ref().clone(),
+        Origin::New => {
+            let (engine, weights) = tokio::select! {
+                biased;
+                end = ended(shared, order) => return end,
+                parts = parts(shared, &order.spec) => match parts {
+                    Ok(parts) => parts,
+                    Err(failure) => return End::Failed(failure),
+                },
+            };
+            // Not given up half-way: a process must not be started without being written down.
+            match launch(shared, &order.spec, &engine, weights).await {
+                Ok(entry) => entry,
+                Err(failure) => return End::Failed(failure),
+            }
+        }
+    };
+    let entry: &LedgerEntry = started.insert(entry);
+    shared
+        .ports
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .note(entry.port);
+    shared.update(order.spec.id, |status| {
+        status.state = ReplicaState::Starting;
+        status.endpoint = Some(endpoint(entry.port));
+    });
+    tokio::select! {
+        biased;
+        end = ended(shared, order) => end,
+        exit = shared.deps.runtime.wait(order.spec.id) => End::Failed(exit_failure(&order.spec, exit)),
+        failure = serve(shared, entry) => End::Failed(failure),
+    }
+}
+
+async fn ended(shared: &Shared, order: &Order) -> End {
+    tokio::select! {
+        biased;
+        () = order.stop.cancelled() => End::Asked,
+        () = shared.detach.cancelled() => End::Detached,
+    }
+}
+
+async fn parts(shared: &Shared, spec: &ReplicaSpec) -> Result<(InstalledEngine, PathBuf), Failure> {
+    let waiting = |failure: Failure| {
+        shared.update(spec.id, |status| {
+            status.error = Some(failure.error);
+            status.hint = failure.hint;
+        });
+    };
+    let engine = shared
+        .deps
+        .parts
+        .installed(&spec.profile.engine, &waiting)
+        .await?;
+    shared.update(spec.id, |status| {
+        status.state = ReplicaState::Fetching;
+        status.error = None;
+        status.hint = None;
+    });
+    let progress = |progress| shared.update(spec.id, |status| status.fetch = Some(progress));
+    let weights = shared.deps.parts.weights(&spec.weights, &progress).await?;
+    Ok((engine, weights))
+}
+
+/// Writes down what will be started, starts it, writes down which process it is.
+async fn launch(
+    shared: &Shared,
+    spec: &ReplicaSpec,
+    installed: &InstalledEngine,
+    weights: PathBuf,
+) -> Result<LedgerEntry, Failure> {
+    let engine = shared.deps.parts.engine(&spec.profile.engine);
+    let engine = engine.ok_or_else(|| unknown_engine(spec))?;
+    let port = shared
+        .ports
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .choose()
+        .map_err(|error| Failure::new(format!("choosing a port: {error}")))?;
+    let disk = |error: std::io::Error| Failure {
+        error: format!("writing the ledger: {error}"),
+        hint: Some("look for room on the disk of the data directory".to_owned()),
+    };
+    let (logs, model, id) = (shared.logs.clone(), spec.model.clone(), spec.id);
+    let log = blocking(move || logs.begin(&model, id))
+        .await
+        .map_err(disk)?;
+    let mut entry = LedgerEntry {
+        spec: spec.clone(),
+        engine_version: installed.version.clone(),
+        weights,
+        port,
+        log,
+        process: None,
+    };
+    let (ledger, intent) = (shared.ledger.clone(), entry.clone());
+    blocking(move || ledger.write(&intent))
+        .await
+        .map_err(disk)?;
+    let command = engine.command(&LaunchRequest {
+        engine: installed,
+        spec,
+        weights: &entry.weights,
+        port,
+    });
+    let start = ProcessStart {
+        replica: spec.id,
+        program: command.program,
+        args: command.args,
+        env: command.env,
+        log: entry.log.clone(),
+    };
+    let process = shared.deps.runtime.start(&start).await;
+    entry.process = Some(process.map_err(|error| Failure::of(&error))?);
+    let (ledger, fact) = (shared.ledger.clone(), entry.clone());
+    blocking(move || ledger.write(&fact)).await.map_err(disk)?;
+    Ok(entry)
+}
+
+/// Asks the engine until it is ready, and then on and on; returns when it is not any more.
+async fn serve(shared: &Shared, entry: &LedgerEntry) -> Failure {
+    let spec = &entry.spec;
+    let Some(engine) = shared.deps.parts.engine(&spec.profile.engine) else {
+        return unknown_engine(spec);
+    };
+    let checks = Checks {
+        engine,
+        spec,
+        port: entry.port,
+        within: shared.config.timing.answer_within,
+    };
+    if let Err(failure) = until_ready(shared, entry, &checks).await {
+        return failure;
+    }
+    let (logs, model) = (shared.logs.clone(), spec.model.clone());
+    if let Err(error) = blocking(move || logs.failures_are_over(&model)).await {
+        tracing::warn!(%error, "the log of an earlier failure could not be put aside");
+    }
+    tracing::info!(replica = %spec.id, model = %spec.model, port = entry.port, "a replica is ready");
+    shared.update(spec.id, |status| {
+        status.state = ReplicaState::Ready;
+        status.fetch = None;
+    });
+    until_silent(shared, entry, &checks).await
+}
+
+async fn until_ready(
+    shared: &Shared,
+    entry: &LedgerEntry,
+    checks: &Checks<'_>,
+) -> Result<(), Failure> {
+    let timing = &shared.config.timing;
+    let path = entry.weights.clone();
+    let size = blocking(move || Ok(std::fs::metadata(path)?.len())).await;
+    let size = size.unwrap_or_else(|_| entry.spec.weights.size.map_or(0, |size| size.0));
+    let patience = timing.patience(size);
+    let begin = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begin.elapsed());
+        // An answer that is on its way at the deadline is waited for: a slow engine is no failed one.
+        let Err(problem) = checks.ready(left.max(timing.answer_within)).await else {
+            return Ok(());
+        };
+        if begin.elapsed() >= patience {
+            let engine = &entry.spec.profile.engine;
+            return Err(Failure {
+                error: format!(
+                    "{engine} is not ready after {} s: {problem}",
+                    patience.as_secs()
+                ),
+                hint: Some("the end of its log says how far it came".to_owned()),
+            });
+        }
+        tokio::time::sleep(timing.start_poll).await;
+    }
+}
+
+async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>) -> Failure {
+    let timing = &shared.config.timing;
+    let mut heard = Instant::now();
+    let mut misses = 0;
+    let mut worked = cpu_time(shared, entry.spec.id).await;
+    loop {
+        tokio::time::sleep(timing.check_every).await;
+        let log = entry.log.clone();
+        if let Err(error) = blocking(move || log::trim(&log)).await {
+            tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
+        }
+        let Err(problem) = checks.healthy().await else {
+            heard = Instant::now();
+            misses = 0;
+            continue;
+        };
+        misses += 1;
+        tracing::info!(replica = %entry.spec.id, misses, problem, "a health check was missed");
+        if misses == 1 {
+            worked = cpu_time(shared, entry.spec.id).await;
+        }
+        if misses < MISSES {
+            continue;
+        }
+        // An engine whose every thread serves a long answer can't take the question, and is no dead one.
+        let span = timing.check_every * (MISSES - 1);
+        let computes = cpu_time(shared, entry.spec.id).await.saturating_sub(worked) > span / 10;
+        let busy = computes || checks.busy().await.is_some_and(|requests| requests > 0);
+        if busy && heard.elapsed() < timing.busy_patience {
+            misses = 0;
+            continue;
+        }
+        return Failure::new(format!(
+            "{} has answered no health check for {} s: {problem}",
+            entry.spec.profile.engine,
+            heard.elapsed().as_secs(),
+        ));
+    }
+}
+
+async fn cpu_time(shared: &Shared, id: ReplicaId) -> Duration {
+    let usage = shared.deps.runtime.usage().await;
+    usage.get(&id).map(|usage| usage.cpu).unwrap_or_default()
+}
+
+/// Lets requests in flight end. The gateway stops sending new ones as soon as it hears of the draining, so that
+/// an engine is only believed to be idle when it is twice in a row.
+async fn drain(shared: &Shared, entry: &LedgerEntry) {
+    let timing = &shared.config.timing;
+    let Some(engine) = shared.deps.parts.engine(&entry.spec.profile.engine) else {
+        return;
+    };
+    let checks = Checks {
+        engine,
+        spec: &entry.spec,
+        port: entry.port,
+        within: timing.answer_within,
+    };
+    let idle = async {
+        let mut idle = 0;
+        while idle < 2 {
+            match checks.busy().await {
+                Some(0) => idle += 1,
+                Some(_) => idle = 0,
+                // Who does not say how busy it is can't be waited for.
+                None => return,
+            }
+            tokio::time::sleep(timing.start_poll).await;
+        }
+    };
+    if tokio::time::timeout(timing.drain, idle).await.is_err() {
+        tracing::warn!(replica = %entry.spec.id, "requests in flight are cut off");
+    }
+}
+
+/// Ends the whole tree, however long that takes, and then strikes the replica from the ledger: what still runs
+/// still holds memory, and must not be reported as stopped.
+async fn stop(shared: &Shared, id: ReplicaId) {
+    let grace = shared.config.timing.grace;
+    while let Err(error) = shared.deps.runtime.stop(id, grace).await {
+        let failure = Failure::of(&error);
+        tracing::error!(replica = %id, error = failure.error, "a replica's processes do not end");
+        shared.update(id, |status| {
+            status.error = Some(failure.error);
+            status.hint = failure.hint;
+        });
+        tokio::time::sleep(grace).await;
+    }
+    shared.strike(id).await;
+}
+
+async fn keep_log(shared: &Shared, entry: LedgerEntry) -> Vec<String> {
+    let logs = shared.logs.clone();
+    let kept = blocking(move || {
+        let tail = log::tail(&entry.log);
+        logs.keep_first_failure(&entry.spec.model, &entry.log)?;
+        Ok(tail)
+    });
+    kept.await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the log of a failure could not be kept");
+        Vec::new()
+    })
+}
+
+fn exit_failure(spec: &ReplicaSpec, exit: Result<Exit, ProcessError>) -> Failure {
+    let engine = &spec.profile.engine;
+    let exit = match exit {
+        Ok(exit) => exit,
+        Err(error) => return Failure::of(&error),
+    };
+    let hint = match exit {
+        Exit::Signal(4) => Some("this build uses instructions that the processor lacks"),
+        Exit::Signal(9) => Some(
+            "the kernel does this when memory runs out: give the profile more memory, or less context",
+        ),
+        _ => None,
+    };
+    Failure {
+        error: format!("{engine} {exit}"),
+        hint: hint.map(str::to_owned),
+    }
+}
+
+fn unknown_engine(spec: &ReplicaSpec) -> Failure {
+    let engine = &spec.profile.engine;
+    Failure::new(format!("this release knows no engine named {engine}"))
+}
+
+fn endpoint(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+const MISSES: u32 = 3;

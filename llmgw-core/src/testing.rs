@@ -1,1 +1,3 @@
 //! Conformance suites.
+
+pub mod control;

@@ -1,0 +1,411 @@
+//! A control plane that lives in memory.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    api::admin::{
+        Explanation, ModelView, NodeView, Origin, ProfileView, ReplicaView, Summary, UsageView,
+    },
+    cluster::{
+        catalog::{Model, ModelDefinition, Profile},
+        node::NodeState,
+        replica::ReplicaState,
+    },
+    control::{Accounts, Catalog, Control, ControlError, Fleet, check_addition},
+    error::Code,
+    id::ModelName,
+    reason::{Amount, Check, CheckCount, Fit, Reason, Rejection, Report, render},
+    units::Bytes,
+};
+
+/// A control plane that lives in memory: it keeps models as the contract says, shows the nodes, replicas and
+/// usage that it was given, and places nothing.
+#[derive(Debug, Default)]
+pub struct MemoryControl {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    models: BTreeMap<ModelName, Kept>,
+    nodes: Vec<NodeView>,
+    replicas: Vec<ReplicaView>,
+    usage: Vec<UsageView>,
+    failure: Option<ControlError>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    model: Model,
+    origin: Origin,
+    failures: u32,
+    last_error: Option<String>,
+}
+
+// === impl MemoryControl ===
+
+impl MemoryControl {
+    /// The roles of this control plane.
+    #[must_use]
+    pub fn control(self: &Arc<Self>) -> Control {
+        Control {
+            catalog: Arc::<Self>::clone(self),
+            fleet: Arc::<Self>::clone(self),
+            accounts: Arc::<Self>::clone(self),
+        }
+    }
+
+    /// Adds a model as the settings would.
+    ///
+    /// # Errors
+    /// As [`Catalog::add`].
+    pub fn declare(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
+        self.keep(definition, Origin::Declared)
+    }
+
+    /// Parks a model, as after five failures. A model that is not there is passed over.
+    pub fn park(&self, name: &ModelName, error: &str) {
+        if let Some(kept) = self.lock().models.get_mut(name) {
+            kept.failures = PARKED_AFTER;
+            kept.last_error = Some(error.to_owned());
+        }
+    }
+
+    /// Shows these nodes from now on.
+    pub fn set_nodes(&self, nodes: Vec<NodeView>) {
+        self.lock().nodes = nodes;
+    }
+
+    /// Shows these replicas from now on.
+    pub fn set_replicas(&self, replicas: Vec<ReplicaView>) {
+        self.lock().replicas = replicas;
+    }
+
+    /// Shows this usage from now on.
+    pub fn set_usage(&self, usage: Vec<UsageView>) {
+        self.lock().usage = usage;
+    }
+
+    /// Answers every question with this failure, until it is taken back.
+    pub fn fail_with(&self, failure: Option<ControlError>) {
+        self.lock().failure = failure;
+    }
+
+    pub(super) fn keep(
+        &self,
+        definition: ModelDefinition,
+        origin: Origin,
+    ) -> Result<ModelName, ControlError> {
+        self.lock().keep(definition, origin)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answering(&self) -> Result<MutexGuard<'_, State>, ControlError> {
+        let state = self.lock();
+        match &state.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(state),
+        }
+    }
+}
+
+#[async_trait]
+impl Catalog for MemoryControl {
+    async fn models(&self) -> Result<Vec<ModelView>, ControlError> {
+        let state = self.answering()?;
+        Ok(state.models.values().map(|kept| state.view(kept)).collect())
+    }
+
+    async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
+        self.answering()?.keep(definition, Origin::Added)
+    }
+
+    async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
+        let mut state = self.answering()?;
+        let kept = state
+            .models
+            .get(name)
+            .ok_or_else(|| ControlError::unknown_model(name))?;
+        if kept.origin == Origin::Declared {
+            return Err(
+                ControlError::new(Code::Conflict, format!("{name} is declared"))
+                    .with_hint("take it out of the settings"),
+            );
+        }
+        state.models.remove(name);
+        state.replicas.retain(|replica| replica.model != *name);
+        Ok(())
+    }
+
+    async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
+        let state = self.answering()?;
+        let kept = state.resolve(name)?;
+        let report = state.report(&kept.model);
+        let view = state.view(kept);
+        Ok(Explanation {
+            model: view.name.clone(),
+            placed: satisfied(&view),
+            replicas: state.of(&view.name).map(|replica| replica.id).collect(),
+            headline: render::headline(&report),
+            report,
+        })
+    }
+
+    async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
+        let mut state = self.answering()?;
+        let own = state.resolve(name)?.model.name().clone();
+        if let Some(kept) = state.models.get_mut(&own) {
+            kept.failures = 0;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Fleet for MemoryControl {
+    async fn summary(&self) -> Result<Summary, ControlError> {
+        let state = self.answering()?;
+        let views: Vec<ModelView> = state.models.values().map(|kept| state.view(kept)).collect();
+        let attention = views
+            .iter()
+            .filter_map(|view| match (&view.last_error, &view.unplaceable) {
+                (Some(error), _) if view.parked => {
+                    Some(format!("{} is parked: {error}", view.name))
+                }
+                (_, Some(why)) => Some(why.clone()),
+                _ => None,
+            })
+            .collect();
+        let ready = |node: &&NodeView| node.state == NodeState::Ready;
+        let serves = |replica: &&ReplicaView| replica.state == ReplicaState::Ready;
+        Ok(Summary {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            leading: true,
+            epoch: 1,
+            store: "memory".to_owned(),
+            uptime_seconds: 7_500,
+            nodes_ready: state.nodes.iter().filter(ready).count(),
+            nodes_total: state.nodes.len(),
+            models_satisfied: views.iter().filter(|view| satisfied(view)).count(),
+            models_total: views.len(),
+            replicas_ready: state.replicas.iter().filter(serves).count(),
+            replicas_total: state.replicas.len(),
+            requests: state.usage.iter().map(|usage| usage.requests).sum(),
+            attention,
+        })
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeView>, ControlError> {
+        let mut nodes = self.answering()?.nodes.clone();
+        nodes.sort_by(|a, b| (&a.hostname, a.id).cmp(&(&b.hostname, b.id)));
+        Ok(nodes)
+    }
+
+    async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        let state = self.answering()?;
+        let mut replicas: Vec<ReplicaView> = match model {
+            None => state.replicas.clone(),
+            Some(name) => {
+                let own = state.resolve(name)?.model.name();
+                state.of(own).cloned().collect()
+            }
+        };
+        replicas.sort_by(|a, b| (&a.model, a.id).cmp(&(&b.model, b.id)));
+        Ok(replicas)
+    }
+}
+
+#[async_trait]
+impl Accounts for MemoryControl {
+    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
+        Ok(self.answering()?.usage.clone())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn keep(
+        &mut self,
+        definition: ModelDefinition,
+        origin: Origin,
+    ) -> Result<ModelName, ControlError> {
+        let existing = self.models.values().map(|kept| &kept.model);
+        let model = check_addition(definition, existing)?;
+        let name = model.name().clone();
+        let kept = Kept {
+            model,
+            origin,
+            failures: 0,
+            last_error: None,
+        };
+        self.models.insert(name.clone(), kept);
+        Ok(name)
+    }
+
+    fn resolve(&self, name: &ModelName) -> Result<&Kept, ControlError> {
+        self.models
+            .values()
+            .find(|kept| kept.model.answers_to(name.as_str()))
+            .ok_or_else(|| ControlError::unknown_model(name))
+    }
+
+    fn of<'a>(&'a self, model: &'a ModelName) -> impl Iterator<Item = &'a ReplicaView> {
+        self.replicas
+            .iter()
+            .filter(move |replica| replica.model == *model)
+    }
+
+    fn view(&self, kept: &Kept) -> ModelView {
+        let Kept {
+            model,
+            origin,
+            failures,
+            last_error,
+        } = kept;
+        let name = model.name();
+        let ready = |replica: &&ReplicaView| replica.state == ReplicaState::Ready;
+        let mut view = ModelView {
+            name: name.clone(),
+            description: model.description().to_owned(),
+            aliases: model.aliases().to_vec(),
+            source: model
+                .weights()
+                .sources
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            origin: *origin,
+            desired: model.replicas(),
+            ready_replicas: self.of(name).filter(ready).count(),
+            total_replicas: self.of(name).count(),
+            profiles: model.profiles().iter().map(profile_view).collect(),
+            parked: *failures >= PARKED_AFTER,
+            failures: *failures,
+            last_error: last_error.clone(),
+            unplaceable: None,
+        };
+        let report = self.report(model);
+        if view.total_replicas < want(&view) && report.fits.is_none() {
+            view.unplaceable = Some(render::headline(&report));
+        }
+        view
+    }
+
+    /// A trial by memory alone: whoever wants true placement asks the planner.
+    fn report(&self, model: &Model) -> Report {
+        let mut rejections: Vec<Rejection> = Vec::new();
+        let mut fits = None;
+        let mut counts: BTreeMap<Check, usize> = BTreeMap::new();
+        let mut nearest: Option<(Bytes, Rejection)> = None;
+        for node in &self.nodes {
+            let mut best: Option<(Bytes, Check)> = None;
+            for profile in model.profiles() {
+                let Some((reason, lack)) = lack(node, profile) else {
+                    fits.get_or_insert_with(|| Fit {
+                        node: node.id,
+                        hostname: node.hostname.clone(),
+                        profile: profile.name.clone(),
+                    });
+                    continue;
+                };
+                if best.is_none_or(|(least, _)| lack < least) {
+                    best = Some((lack, reason.check));
+                }
+                let rejection = Rejection {
+                    node: node.id,
+                    hostname: node.hostname.clone(),
+                    profile: profile.name.clone(),
+                    reasons: vec![reason],
+                };
+                if nearest.as_ref().is_none_or(|(least, _)| lack < *least) {
+                    nearest = Some((lack, rejection.clone()));
+                }
+                rejections.push(rejection);
+            }
+            if let Some((_, check)) = best {
+                *counts.entry(check).or_default() += 1;
+            }
+        }
+        let summary = |(check, nodes)| CheckCount { check, nodes };
+        Report {
+            model: model.name().clone(),
+            nodes: self.nodes.len(),
+            profiles: model.profiles().len(),
+            nearest: nearest
+                .filter(|_| fits.is_none())
+                .map(|(_, rejection)| rejection),
+            fits,
+            rejections,
+            summary: counts.into_iter().map(summary).collect(),
+            pending: None,
+            remedies: Vec::new(),
+        }
+    }
+}
+
+fn lack(node: &NodeView, profile: &Profile) -> Option<(Reason, Bytes)> {
+    if node.state != NodeState::Ready {
+        let state = node.state.as_str();
+        let reason = Reason {
+            check: Check::Node,
+            need: Amount::Text("ready".to_owned()),
+            have: Some(Amount::Text(state.to_owned())),
+            short_by: None,
+            detail: format!("the node is {state}"),
+        };
+        return Some((reason, Bytes(u64::MAX)));
+    }
+    let need = profile.memory;
+    let Some(allocatable) = node.memory_allocatable else {
+        let reason = Reason {
+            check: Check::Memory,
+            need: Amount::Bytes(need),
+            have: None,
+            short_by: None,
+            detail: "its agent does not say how much it has".to_owned(),
+        };
+        return Some((reason, Bytes(u64::MAX)));
+    };
+    let have = allocatable - node.memory_reserved;
+    let short = need - have;
+    (short > Bytes::ZERO).then(|| {
+        let reason = Reason {
+            check: Check::Memory,
+            need: Amount::Bytes(need),
+            have: Some(Amount::Bytes(have)),
+            short_by: Some(short),
+            detail: format!("needs {need}, has {have}, short by {short}"),
+        };
+        (reason, short)
+    })
+}
+
+fn profile_view(profile: &Profile) -> ProfileView {
+    ProfileView {
+        name: profile.name.clone(),
+        engine: profile.engine.to_string(),
+        memory: profile.memory,
+        context: profile.context,
+        parallel: profile.parallel,
+    }
+}
+
+fn satisfied(view: &ModelView) -> bool {
+    view.ready_replicas >= want(view)
+}
+
+fn want(view: &ModelView) -> usize {
+    usize::try_from(view.desired).unwrap_or(usize::MAX)
+}
+
+/// Section 6 of the specification: five failures in a row.
+const PARKED_AFTER: u32 = 5;

@@ -1,0 +1,258 @@
+//! A small cluster with something of everything, the same in every run.
+
+use std::{collections::BTreeMap, fmt::Debug, str::FromStr, sync::Arc};
+
+use uuid::Uuid;
+
+use super::{Fixture, MemoryControl};
+use crate::{
+    api::admin::{NodeView, Origin, ReplicaView, UsageView},
+    clock::Timestamp,
+    cluster::{
+        catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
+        engine::{Provision, ProvisionState},
+        node::{NodeState, Os, Warning},
+        replica::ReplicaState,
+        weights::FetchProgress,
+    },
+    id::{NodeId, ReplicaId},
+    units::{Bytes, Tokens},
+};
+
+impl MemoryControl {
+    /// A small cluster with something of everything: a node that is well, one that is unheard, one whose agent
+    /// is too old to say much; a declared model that serves, one that fetches, one that is parked, and one that
+    /// fits nowhere.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the definitions are literals of this file"
+    )]
+    pub fn sample() -> Arc<Self> {
+        let memory = Self::default();
+        let starter = ModelDefinition {
+            description: "the starter model".to_owned(),
+            aliases: vec!["tiny".to_owned()],
+            ..definition("smollm2-135m", Bytes::mib(700))
+        };
+        let models = [
+            (starter, Origin::Declared),
+            (definition("org/qwen:7b", Bytes::gib(9)), Origin::Added),
+            (definition("broken", Bytes::gib(1)), Origin::Added),
+            (definition("huge", Bytes(400_000_000_000)), Origin::Added),
+        ];
+        for (definition, origin) in models {
+            memory
+                .keep(definition, origin)
+                .expect("the sample's definitions are right and don't collide");
+        }
+        memory.park(&ours("broken"), "the engine ended with signal 4 (SIGILL)");
+        memory.set_nodes(vec![well(), unheard(), old()]);
+        memory.set_replicas(vec![serving(), fetching(), failed()]);
+        memory.set_usage(usage());
+        Arc::new(memory)
+    }
+
+    /// The fixture of [`conformance`](super::conformance) for [`Self::sample`].
+    #[must_use]
+    pub fn fixture(self: &Arc<Self>) -> Fixture {
+        Fixture {
+            control: self.control(),
+            declared: ours("smollm2-135m"),
+            alias: ours("tiny"),
+            parked: Some(ours("broken")),
+        }
+    }
+}
+
+fn definition(name: &str, memory: Bytes) -> ModelDefinition {
+    ModelDefinition {
+        name: name.to_owned(),
+        description: String::new(),
+        aliases: Vec::new(),
+        source: OneOrMany::One("file:/models/any.gguf".to_owned()),
+        sha256: None,
+        size: None,
+        replicas: None,
+        profiles: vec![ProfileDefinition {
+            name: None,
+            engine: None,
+            memory,
+            context: None,
+            parallel: None,
+        }],
+    }
+}
+
+fn well() -> NodeView {
+    NodeView {
+        id: node_id(1),
+        hostname: "alpha".to_owned(),
+        state: NodeState::Ready,
+        probed: true,
+        labels: BTreeMap::from([("facility".to_owned(), "north".to_owned())]),
+        os: Some(Os {
+            id: "debian".to_owned(),
+            version: Some("12".to_owned()),
+        }),
+        arch: "x86_64".to_owned(),
+        cpu_cores: Some(16),
+        cpu_features: Some(vec!["avx2".to_owned()]),
+        gpu_total: Some(0),
+        memory_total: Some(Bytes::gib(32)),
+        memory_allocatable: Some(Bytes::gib(28)),
+        memory_reserved: Bytes::gib(10),
+        disk_free: Some(Bytes::gib(120)),
+        disk_total: Some(Bytes::gib(480)),
+        provision: vec![Provision {
+            engine: ours("llamacpp"),
+            state: ProvisionState::Installed {
+                version: "10991".to_owned(),
+                variant: "wheel".to_owned(),
+            },
+            choice: Some("wheel: no path was named".to_owned()),
+        }],
+        warnings: Vec::new(),
+        last_seen_ago: 2,
+        agent_version: "0.1.0".to_owned(),
+        replicas: 2,
+    }
+}
+
+fn unheard() -> NodeView {
+    NodeView {
+        id: node_id(2),
+        hostname: "beta".to_owned(),
+        state: NodeState::Lost,
+        memory_allocatable: Some(Bytes::gib(12)),
+        memory_reserved: Bytes::ZERO,
+        provision: vec![Provision {
+            engine: ours("llamacpp"),
+            state: ProvisionState::Failed {
+                error: "pip: no matching distribution".to_owned(),
+                hint: Some("is the index reachable?".to_owned()),
+                retry_at: Timestamp(1_790_000_000_000),
+            },
+            choice: None,
+        }],
+        warnings: vec![Warning {
+            code: "no_avx2".to_owned(),
+            text: "the processor lacks AVX2".to_owned(),
+        }],
+        last_seen_ago: 400,
+        replicas: 1,
+        ..well()
+    }
+}
+
+/// Unknown is absent.
+fn old() -> NodeView {
+    NodeView {
+        id: node_id(3),
+        hostname: "gamma".to_owned(),
+        state: NodeState::Ready,
+        probed: false,
+        labels: BTreeMap::new(),
+        os: None,
+        arch: "aarch64".to_owned(),
+        cpu_cores: None,
+        cpu_features: None,
+        gpu_total: None,
+        memory_total: None,
+        memory_allocatable: None,
+        memory_reserved: Bytes::ZERO,
+        disk_free: None,
+        disk_total: None,
+        provision: Vec::new(),
+        warnings: Vec::new(),
+        last_seen_ago: 1,
+        agent_version: "0.0.9".to_owned(),
+        replicas: 0,
+    }
+}
+
+fn serving() -> ReplicaView {
+    ReplicaView {
+        id: replica_id(1),
+        model: ours("smollm2-135m"),
+        profile: ours("default"),
+        stale: false,
+        state: ReplicaState::Ready,
+        node: node_id(1),
+        hostname: "alpha".to_owned(),
+        endpoint: Some("127.0.0.1:40001".to_owned()),
+        age_seconds: 7_400,
+        in_flight: 3,
+        error: None,
+        log_tail: Vec::new(),
+        fetch: None,
+    }
+}
+
+fn fetching() -> ReplicaView {
+    ReplicaView {
+        id: replica_id(2),
+        model: ours("org/qwen:7b"),
+        state: ReplicaState::Fetching,
+        endpoint: None,
+        age_seconds: 95,
+        in_flight: 0,
+        fetch: Some(FetchProgress {
+            source: ours("hf:org/qwen/q4.gguf"),
+            bytes_done: Bytes::gib(2),
+            bytes_total: Some(Bytes::gib(8)),
+        }),
+        ..serving()
+    }
+}
+
+fn failed() -> ReplicaView {
+    ReplicaView {
+        id: replica_id(3),
+        model: ours("broken"),
+        stale: true,
+        state: ReplicaState::Failed,
+        node: node_id(2),
+        hostname: "beta".to_owned(),
+        endpoint: None,
+        age_seconds: 200_000,
+        in_flight: 0,
+        error: Some("the engine ended with signal 4 (SIGILL)".to_owned()),
+        log_tail: vec!["loading tensors".to_owned()],
+        ..serving()
+    }
+}
+
+fn usage() -> Vec<UsageView> {
+    vec![
+        UsageView {
+            model: ours("org/qwen:7b"),
+            key: "key-1".to_owned(),
+            requests: 12,
+            errors: 0,
+            prompt_tokens: Tokens(3_400),
+            completion_tokens: Tokens(560),
+        },
+        UsageView {
+            model: ours("smollm2-135m"),
+            key: "key-1".to_owned(),
+            requests: 1_024,
+            errors: 7,
+            prompt_tokens: Tokens(1_234_567),
+            completion_tokens: Tokens(89_012),
+        },
+    ]
+}
+
+fn node_id(number: u128) -> NodeId {
+    NodeId::from_uuid(Uuid::from_u128(number))
+}
+
+fn replica_id(number: u128) -> ReplicaId {
+    ReplicaId::from_uuid(Uuid::from_u128(number))
+}
+
+#[expect(clippy::expect_used, reason = "every text is a literal of this file")]
+fn ours<T: FromStr<Err: Debug>>(text: &str) -> T {
+    text.parse().expect("a literal of this file is well formed")
+}

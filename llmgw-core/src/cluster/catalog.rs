@@ -67,7 +67,7 @@ pub struct ProfileDefinition {
 
 /// A list that may be written as its only element.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "not a text or a list of texts")]
 pub enum OneOrMany {
     /// A single text.
     One(String),

@@ -1,0 +1,170 @@
+//! What comes in: bounded bodies, names in paths and in queries.
+
+use std::{error::Error, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http_body_util::BodyExt;
+use llmgw_core::{control::ControlError, error::Code, id::ModelName};
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+use super::refusal::Refusal;
+
+/// A JSON body of at most 1 MiB, read as `T`; an error names the field.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+/// The body of a request that needs none: read, bounded to 64 KiB, and not looked at.
+pub(super) struct NoBody;
+
+/// `?model=`, which may be absent; nothing else may be asked.
+pub(super) struct ModelQuery(pub(super) Option<ModelName>);
+
+/// All that comes after `models/`, decoded.
+pub(super) struct ModelPath(pub(super) String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawQuery {
+    model: Option<String>,
+}
+
+/// Reads a name; an error says where it stood.
+pub(super) fn model_name(field: &str, text: &str) -> Result<ModelName, Refusal> {
+    text.parse()
+        .map_err(|error| invalid(format!("{field}: {error}")).into())
+}
+
+// === impl JsonBody ===
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        if !is_json(request.headers()) {
+            let error = invalid("the body is not said to be JSON")
+                .with_hint("send it with `content-type: application/json`");
+            return Err(Refusal::from(error).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        }
+        let bytes = read(request.into_body(), MAX_DEFINITION).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+// === impl NoBody ===
+
+impl<S: Send + Sync> FromRequest<S> for NoBody {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        read(request.into_body(), MAX_OTHER).await?;
+        Ok(Self)
+    }
+}
+
+// === impl ModelQuery ===
+
+impl<S: Send + Sync> FromRequestParts<S> for ModelQuery {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+        let Query(RawQuery { model }) = Query::try_from_uri(&parts.uri).map_err(|error| {
+            let cause = error
+                .source()
+                .map_or_else(|| error.to_string(), ToString::to_string);
+            invalid(format!("in the query: {cause}"))
+        })?;
+        let model = model.map(|text| model_name("model", &text)).transpose()?;
+        Ok(Self(model))
+    }
+}
+
+// === impl ModelPath ===
+
+impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Path(rest) = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|error| invalid(format!("name: {}", error.body_text())))?;
+        Ok(Self(rest))
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(value)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else {
+        return false;
+    };
+    let essence = value.split(';').next().unwrap_or(value).trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Reads a body that may be as large as `limit`.
+///
+/// A larger one is read on and thrown away, up to a bound: a client that still sends when the connection is
+/// closed sees a reset instead of the answer.
+async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let whole = async {
+        let mut body = body;
+        let mut bytes = Vec::new();
+        let mut seen = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| invalid(format!("the body broke off: {error}")))?;
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
+            seen = seen.saturating_add(data.len());
+            if seen <= limit {
+                bytes.extend_from_slice(data);
+            } else if seen > MAX_DISCARDED {
+                break;
+            }
+        }
+        if seen > limit {
+            let message = format!("the body is larger than {} KiB", limit / 1024);
+            return Err(ControlError::new(Code::RequestTooLarge, message).into());
+        }
+        Ok(bytes)
+    };
+    timeout(BODY_TIMEOUT, whole).await.unwrap_or_else(|_| {
+        let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+        Err(Refusal::from(invalid(message)).with_status(StatusCode::REQUEST_TIMEOUT))
+    })
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        if !error.is_data() {
+            return not_json(&error);
+        }
+        // A field that is missing or unknown is named in the error, and has no path but its parent's.
+        if path == "." {
+            invalid(error.to_string())
+        } else {
+            invalid(format!("{path}: {error}"))
+        }
+    })?;
+    json.end().map_err(|error| not_json(&error))?;
+    Ok(parsed)
+}
+
+fn not_json(error: &serde_json::Error) -> ControlError {
+    ControlError::new(Code::InvalidJson, format!("the body is not JSON: {error}"))
+}
+
+fn invalid(message: impl Into<String>) -> ControlError {
+    ControlError::new(Code::InvalidRequest, message)
+}
+
+/// Definitions of models, by section 8 of the specification.
+const MAX_DEFINITION: usize = 1 << 20;
+const MAX_OTHER: usize = 64 << 10;
+const MAX_DISCARDED: usize = 16 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,28 @@
+//! `summary`, `nodes`, `replicas`, `usage`: what is.
+
+use axum::{Json, extract::State};
+use llmgw_core::{
+    api::admin::{NodeView, ReplicaView, Summary, UsageView},
+    control::Control,
+};
+
+use super::{body::ModelQuery, refusal::Refusal};
+
+pub(super) async fn summary(State(control): State<Control>) -> Result<Json<Summary>, Refusal> {
+    Ok(Json(control.fleet.summary().await?))
+}
+
+pub(super) async fn nodes(State(control): State<Control>) -> Result<Json<Vec<NodeView>>, Refusal> {
+    Ok(Json(control.fleet.nodes().await?))
+}
+
+pub(super) async fn replicas(
+    State(control): State<Control>,
+    ModelQuery(model): ModelQuery,
+) -> Result<Json<Vec<ReplicaView>>, Refusal> {
+    Ok(Json(control.fleet.replicas(model.as_ref()).await?))
+}
+
+pub(super) async fn usage(State(control): State<Control>) -> Result<Json<Vec<UsageView>>, Refusal> {
+    Ok(Json(control.accounts.usage().await?))
+}

@@ -1,0 +1,128 @@
+//! The admin listener: bounded connections, bounded heads, an end that comes.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+/// How the admin listener treats those who connect.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdminConfig {
+    /// Connections at the same time; more wait to be accepted.
+    pub max_connections: usize,
+    /// How long the head of a request may take, and how long a connection may be idle.
+    pub head_timeout: Duration,
+    /// How long requests may take to end once the listener has been told to stop.
+    pub drain_timeout: Duration,
+}
+
+// === impl AdminConfig ===
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 256,
+            head_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    config: AdminConfig,
+    stop: CancellationToken,
+) {
+    let connections = TaskTracker::new();
+    let cut = CancellationToken::new();
+    // When this future is dropped, so are its connections.
+    let _cut_when_dropped = cut.clone().drop_guard();
+    let places = Arc::new(Semaphore::new(config.max_connections));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD);
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, accept(&listener).await)
+        };
+        let (place, stream) = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            next = next => next,
+        };
+        let connection = http.serve_connection(
+            TokioIo::new(stream),
+            TowerToHyperService::new(router.clone()),
+        );
+        let (stop, cut) = (stop.clone(), cut.clone());
+        connections.spawn(async move {
+            let _place = place;
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = cut.cancelled() => return,
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! {
+                        ended = connection.as_mut() => ended,
+                        () = cut.cancelled() => return,
+                    }
+                }
+            };
+            if let Err(error) = ended {
+                debug!(%error, "an admin connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    if timeout(config.drain_timeout, connections.wait())
+        .await
+        .is_err()
+    {
+        warn!(
+            connections = connections.len(),
+            "admin requests that did not end in time were cut off"
+        );
+        cut.cancel();
+        connections.wait().await;
+    }
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Err(error) = stream.set_nodelay(true) {
+                    debug!(%error, "the client left at once");
+                }
+                return stream;
+            }
+            Err(error) => {
+                // Most often too many open files: to ask again at once would only burn the processor.
+                warn!(%error, "could not accept an admin connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+const MAX_HEADERS: usize = 64;
+const MAX_HEAD: usize = 64 << 10;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

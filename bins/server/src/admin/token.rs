@@ -1,0 +1,101 @@
+//! Who may ask: the holder of the admin token.
+
+use std::fmt;
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, header::AUTHORIZATION};
+use llmgw_core::{control::ControlError, error::Code};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::refusal::Refusal;
+
+/// The admin token's digest: enough to know the token again, not to say it.
+#[derive(Clone)]
+pub struct AdminToken([u8; 32]);
+
+// === impl AdminToken ===
+
+impl AdminToken {
+    /// What the file in the data directory is called that holds the token.
+    pub const FILE: &str = "admin.token";
+
+    /// Remembers a token. Spaces and line ends around it don't count, as in a file.
+    #[must_use]
+    pub fn new(secret: &str) -> Self {
+        Self(Sha256::digest(secret.trim()).into())
+    }
+
+    /// Whether `presented` is the token. Takes the same time for every wrong one; an empty one never is.
+    fn admits(&self, presented: &str) -> bool {
+        let digest: [u8; 32] = Sha256::digest(presented).into();
+        !presented.is_empty() && bool::from(digest.ct_eq(&self.0))
+    }
+}
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminToken(..)")
+    }
+}
+
+/// Lets a request through that carries the token.
+pub(super) async fn check(
+    State(token): State<AdminToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let message = match bearer(request.headers()) {
+        Some(presented) if token.admits(presented) => return next.run(request).await,
+        Some(_) => "that is not the admin token",
+        None => "the admin token is missing",
+    };
+    let error = ControlError::new(Code::InvalidApiKey, message).with_hint(
+        "the token is in admin.token in the data directory; send it as `Authorization: Bearer TOKEN`",
+    );
+    Refusal::from(error).into_response()
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim())
+        .filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_is_admitted() {
+        let token = AdminToken::new("secret\n");
+        assert!(token.admits("secret"));
+        for wrong in ["", "secre", "secret2", "Secret"] {
+            assert!(!token.admits(wrong), "{wrong:?}");
+        }
+        assert!(!AdminToken::new("").admits(""));
+        assert!(!format!("{token:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_bearer_header_alone() {
+        let read = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            bearer(&headers).map(ToOwned::to_owned)
+        };
+        assert_eq!(read("Bearer a").as_deref(), Some("a"));
+        assert_eq!(read("bearer  a ").as_deref(), Some("a"));
+        for none in ["Basic a", "Bearer", "Bearer  ", "a"] {
+            assert_eq!(read(none), None, "{none:?}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Why a start failed: one line for people, a hint, an exit code.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use llmgw_core::{error::Chain, keys::EntropyError, store::StoreError};
+use llmgw_sched::controller::ControllerError;
+
+/// Why a server could not be started, or ended with a failure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The data directory can't be used.
+    #[error("the data directory {} can't be used", path.display())]
+    DataDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process uses the data directory.
+    #[error("another llmgw runs in {}", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A file in the data directory is not what it should be.
+    #[error("{} {problem}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The address can't be listened on.
+    #[error("can't listen on {address} for {what}")]
+    Listen {
+        /// What was to listen.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The address can be reached from other machines, and what listens there is not protected.
+    #[error("{what} may not listen on {address}: {why}")]
+    NotLoopback {
+        /// What was to listen.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The store can't be opened.
+    #[error("the store can't be opened")]
+    Store(#[source] StoreError),
+    /// The controller could not be built.
+    #[error("the control plane can't start")]
+    Controller(#[source] ControllerError),
+    /// The settings can't be right.
+    #[error("{origin}: {problem}")]
+    Settings {
+        /// The file or the flag.
+        origin: String,
+        /// What is wrong, and where.
+        problem: String,
+        /// What would help.
+        hint: Option<String>,
+    },
+    /// The operating system gave no random bytes.
+    #[error("a secret can't be made")]
+    Entropy(#[source] EntropyError),
+    /// Signals can't be listened for.
+    #[error("listening for signals")]
+    Signals(#[source] std::io::Error),
+    /// A file could not be written.
+    #[error("writing {}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Fault {
+    /// What would help.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::DataDir { .. } => {
+                Some("choose a directory that you may write to: --data-dir DIR".to_owned())
+            }
+            Self::InUse { .. } => {
+                Some("stop it first, or choose another directory: --data-dir DIR".to_owned())
+            }
+            Self::Damaged { path, .. } => Some(format!(
+                "restore it from a backup; or remove {} and what was made with it is void",
+                path.display()
+            )),
+            Self::Listen { what, source, .. } => match source.kind() {
+                std::io::ErrorKind::AddrInUse => Some(format!(
+                    "another program has that port; choose one with {}, or port 0 for any",
+                    listen_flag(what)
+                )),
+                _ => Some(format!("choose an address of this machine with {}", listen_flag(what))),
+            },
+            Self::NotLoopback { what, .. } => {
+                Some(format!("listen on 127.0.0.1 or [::1]: {}", listen_flag(what)))
+            }
+            Self::Settings { hint, .. } => hint.clone(),
+            Self::Controller(ControllerError::AnotherLeads(_)) => {
+                Some("several control planes on one store are not part of this release".to_owned())
+            }
+            Self::Store(_)
+            | Self::Controller(_)
+            | Self::Entropy(_)
+            | Self::Signals(_)
+            | Self::Write { .. } => None,
+        }
+    }
+
+    /// 2 for what the caller wrote wrongly, 1 for everything else.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NotLoopback { .. } | Self::Settings { .. } => ExitCode::from(2),
+            Self::DataDir { .. }
+            | Self::InUse { .. }
+            | Self::Damaged { .. }
+            | Self::Listen { .. }
+            | Self::Store(_)
+            | Self::Controller(_)
+            | Self::Entropy(_)
+            | Self::Signals(_)
+            | Self::Write { .. } => ExitCode::FAILURE,
+        }
+    }
+
+    /// The lines for people: what happened, with all causes, and the hint.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let error = format!("error: {}", Chain(self));
+        match self.hint() {
+            Some(hint) => format!("{error}\nhint: {hint}"),
+            None => error,
+        }
+    }
+}
+
+fn listen_flag(what: &str) -> &'static str {
+    match what {
+        CLIENTS => "--listen ADDRESS:PORT",
+        ADMIN => "--admin-listen ADDRESS:PORT",
+        _ => "--cluster-listen ADDRESS:PORT",
+    }
+}
+
+/// The gateway's listener.
+pub const CLIENTS: &str = "clients";
+/// The admin API's listener.
+pub const ADMIN: &str = "the admin API";
+/// The agents' listener.
+pub const AGENTS: &str = "agents";

@@ -1,0 +1,321 @@
+//! Build, run, drain: a server from its parts.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use llmgw_core::{
+    clock::{Clock, SystemClock},
+    cluster::{catalog::Model, engine::WantedEngine},
+    control::{Activation, Control, Traffic},
+    gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable},
+    id::ReplicaId,
+    keys::{HashingKey, KeyRing},
+    store::{self, Epoch, Store},
+};
+use llmgw_sched::controller::{
+    Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
+};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    admin::{self, AdminDeps},
+    cluster,
+    data_dir::DataDir,
+    fault::{ADMIN, AGENTS, CLIENTS, Fault},
+    first_key::{self, FirstKey},
+};
+
+/// What a server is told. Plain data.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where its files are.
+    pub data_dir: PathBuf,
+    /// Where the store is; `None` for SQLite in the data directory.
+    pub store: Option<String>,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the admin API listens.
+    pub admin_listen: SocketAddr,
+    /// Where agents connect; `None` when the only agent is in this process.
+    pub cluster_listen: Option<SocketAddr>,
+    /// Where the API key is to be written; `None` to tell it once.
+    pub api_key_file: Option<PathBuf>,
+    /// Models that should run.
+    pub models: Vec<Model>,
+    /// Engines that every node should have.
+    pub engines: Vec<WantedEngine>,
+    /// How long to listen for agents that ran on before anything is placed.
+    pub settle: Duration,
+}
+
+/// A server that is ready to run: every port is bound, the lease is held.
+#[derive(Debug)]
+pub struct Server {
+    data: DataDir,
+    controller: Controller,
+    gateway: Gateway,
+    clients: TcpListener,
+    admin: TcpListener,
+    agents: Option<(TcpListener, Admission)>,
+    admin_token: String,
+    first_key: FirstKey,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Running {
+    data: DataDir,
+    handle: ControllerHandle,
+    /// Ends the listeners for clients and operators.
+    drain: CancellationToken,
+    /// Ends the rest.
+    finish: CancellationToken,
+    fronts: TaskTracker,
+    backs: TaskTracker,
+    listen: SocketAddr,
+    admin_listen: SocketAddr,
+    cluster_listen: Option<SocketAddr>,
+}
+
+/// The gateway's load as the controller sees it.
+#[derive(Debug)]
+struct GatewayTraffic(LoadTable);
+
+// === impl ServerConfig ===
+
+impl ServerConfig {
+    /// Opens the data directory and the store, takes the lease, binds every port.
+    ///
+    /// # Errors
+    /// The first thing that stands in the way, before anything is started.
+    pub async fn build(self) -> Result<Server, Fault> {
+        let Self {
+            data_dir,
+            store,
+            listen,
+            admin_listen,
+            cluster_listen,
+            api_key_file,
+            models,
+            engines,
+            settle,
+        } = self;
+        require_loopback(ADMIN, admin_listen, ADMIN_LOOPBACK_ONLY)?;
+        if let Some(address) = cluster_listen {
+            require_loopback(AGENTS, address, cluster::LOOPBACK_ONLY)?;
+        }
+        let data = DataDir::open(&data_dir)?;
+        let clients = bind(CLIENTS, listen).await?;
+        let admin = bind(ADMIN, admin_listen).await?;
+        let agents_listener = match cluster_listen {
+            Some(address) => Some(bind(AGENTS, address).await?),
+            None => None,
+        };
+
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let url = store.unwrap_or_else(|| sqlite_url(data.path()));
+        let store: Arc<dyn Store> = store::open(&url).await.map_err(Fault::Store)?;
+        let hashing_key = data.hashing_key()?;
+
+        let config = ControllerConfig {
+            holder: data.server_id()?,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lease_ttl: LEASE_TTL,
+            settle,
+            declared: models,
+            engines,
+        };
+        let deps = ControllerDeps { store: Arc::clone(&store), clock: Arc::clone(&clock) };
+        let controller = config.build(deps).await.map_err(Fault::Controller)?;
+        let handle = controller.handle();
+        let epoch = Epoch(handle.leading().borrow().unwrap_or(0));
+        let file = api_key_file.as_deref();
+        let first_key =
+            first_key::ensure(&data, file, &hashing_key, &*store, epoch, &*clock).await?;
+
+        let keys = store.keys().await.map_err(Fault::Store)?;
+        let gateway = build_gateway(&handle, hashing_key.clone(), keys_of(keys), store, clock);
+        let agents = match agents_listener {
+            None => None,
+            Some(listener) => {
+                let token = data.agent_token()?;
+                let hash = hashing_key.hash(&token);
+                Some((listener, Admission::Token { hashing_key: hashing_key.clone(), hash }))
+            }
+        };
+        let admin_token = data.admin_token()?;
+        Ok(Server { data, controller, gateway, clients, admin, agents, admin_token, first_key })
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    /// What can be told of the API key.
+    #[must_use]
+    pub fn first_key(&self) -> &FirstKey {
+        &self.first_key
+    }
+
+    /// Starts every part.
+    ///
+    /// # Errors
+    /// When a bound port can't say its address.
+    pub fn start(self) -> Result<Running, Fault> {
+        let Self { data, controller, gateway, clients, admin, agents, admin_token, .. } = self;
+        let handle = controller.handle();
+        let drain = CancellationToken::new();
+        let finish = CancellationToken::new();
+        let fronts = TaskTracker::new();
+        let backs = TaskTracker::new();
+        let listen = local(CLIENTS, &clients)?;
+        let admin_listen = local(ADMIN, &admin)?;
+        let cluster_listen =
+            agents.as_ref().map(|(listener, _)| local(AGENTS, listener)).transpose()?;
+
+        fronts.spawn(gateway.serve(clients, drain.clone()));
+        let deps = AdminDeps::new(handle.control(), &admin_token);
+        fronts.spawn(admin::serve(admin, deps, drain.clone()));
+        if let Some((listener, admission)) = agents {
+            let serving = cluster::serve(listener, handle.clone(), admission, finish.clone());
+            backs.spawn(serving);
+        }
+        backs.spawn(controller.run(finish.clone()));
+        Ok(Running {
+            data,
+            handle,
+            drain,
+            finish,
+            fronts,
+            backs,
+            listen,
+            admin_listen,
+            cluster_listen,
+        })
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Where clients connect.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where the admin API listens.
+    #[must_use]
+    pub fn admin_listen(&self) -> SocketAddr {
+        self.admin_listen
+    }
+
+    /// Where agents connect; `None` when the only agent is in this process.
+    #[must_use]
+    pub fn cluster_listen(&self) -> Option<SocketAddr> {
+        self.cluster_listen
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data(&self) -> &DataDir {
+        &self.data
+    }
+
+    /// How to speak to the controller.
+    #[must_use]
+    pub fn controller(&self) -> &ControllerHandle {
+        &self.handle
+    }
+
+    /// The control roles.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.handle.control()
+    }
+
+    /// Stops deciding and stops accepting; what is being answered is finished, up to the gateway's deadline.
+    pub async fn drain(&self) {
+        self.handle.stand_down();
+        self.drain.cancel();
+        self.fronts.close();
+        self.fronts.wait().await;
+    }
+
+    /// Ends the rest, after [`drain`](Self::drain): sessions, the lease, the store.
+    pub async fn finish(self) {
+        self.drain().await;
+        self.finish.cancel();
+        self.backs.close();
+        self.backs.wait().await;
+    }
+}
+
+// === impl GatewayTraffic ===
+
+impl Traffic for GatewayTraffic {
+    fn outstanding(&self, replica: ReplicaId) -> u64 {
+        self.0.outstanding(replica)
+    }
+
+    fn requests(&self) -> u64 {
+        self.0.requests()
+    }
+}
+
+fn build_gateway(
+    handle: &ControllerHandle,
+    hashing_key: HashingKey,
+    keys: watch::Receiver<Arc<KeyRing>>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> Gateway {
+    let activation: Arc<dyn Activation> = Arc::new(handle.clone());
+    let deps = GatewayDeps { routes: handle.routes(), keys, hashing_key, activation, store, clock };
+    let gateway = GatewayConfig::default().build(deps);
+    handle.observe_traffic(Arc::new(GatewayTraffic(gateway.load())));
+    gateway
+}
+
+fn keys_of(
+    keys: Vec<llmgw_core::cluster::account::ApiKey>,
+) -> watch::Receiver<Arc<KeyRing>> {
+    // Keys are made at the start only, so far: nobody sends, and the receiver keeps the first value.
+    watch::channel(Arc::new(KeyRing::new(keys))).1
+}
+
+fn require_loopback(
+    what: &'static str,
+    address: SocketAddr,
+    why: &'static str,
+) -> Result<(), Fault> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(Fault::NotLoopback { what, address, why })
+}
+
+async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, Fault> {
+    TcpListener::bind(address).await.map_err(|source| Fault::Listen { what, address, source })
+}
+
+fn local(what: &'static str, listener: &TcpListener) -> Result<SocketAddr, Fault> {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    listener.local_addr().map_err(|source| Fault::Listen { what, address: unknown, source })
+}
+
+fn sqlite_url(data_dir: &Path) -> String {
+    format!("sqlite:{}", data_dir.join("llmgw.db").display())
+}
+
+const ADMIN_LOOPBACK_ONLY: &str = "it speaks plain HTTP, and its token must not cross a network";
+/// A control plane that was killed takes its own lease back at once; another waits for this long.
+const LEASE_TTL: Duration = Duration::from_secs(10);

@@ -1,0 +1,249 @@
+//! The file that names models and engines, and the `--model` flag.
+//!
+//! ```yaml
+//! models:
+//!   - name: tiny
+//!     source: file:/models/tiny.gguf
+//!     profiles: [{memory: 1GiB}]
+//! engines:
+//!   llamacpp: {path: /opt/llama.cpp/llama-server}
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::Read,
+    path::Path,
+};
+
+use llmgw_core::{
+    cluster::{
+        catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
+        engine::{EngineSource, WantedEngine},
+        weights::{Source, split_digest},
+    },
+    id::EngineName,
+    units::Bytes,
+};
+use serde::Deserialize;
+
+use crate::fault::Fault;
+
+/// What a settings file says, checked.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Models that should run.
+    pub models: Vec<Model>,
+    /// Where builds come from, for engines that are named.
+    pub engines: BTreeMap<EngineName, EngineSource>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingsFile {
+    #[serde(default)]
+    models: Vec<ModelDefinition>,
+    #[serde(default)]
+    engines: BTreeMap<EngineName, EngineSettings>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineSettings {
+    /// A program that is already on the machine.
+    path: Option<String>,
+}
+
+impl Settings {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it can't be read, is larger than 1 MiB, or says what can't be right.
+    pub fn read(path: &Path) -> Result<Self, Fault> {
+        let origin = path.display().to_string();
+        let wrong = |problem: String, hint: Option<String>| Fault::Settings {
+            origin: origin.clone(),
+            problem,
+            hint,
+        };
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+            .map_err(|error| wrong(format!("can't be read: {error}"), None))?;
+        if u64::try_from(text.len()).unwrap_or(u64::MAX) > MAX_FILE {
+            return Err(wrong("is larger than 1 MiB".to_owned(), None));
+        }
+        let file: SettingsFile = serde_saphyr::from_str(&text)
+            .map_err(|error| wrong(first_line(&error.to_string()), None))?;
+        let mut models = Vec::new();
+        for (index, definition) in file.models.into_iter().enumerate() {
+            let model = Model::try_from(definition).map_err(|error| {
+                wrong(format!("models[{index}].{error}"), error.hint.clone())
+            })?;
+            models.push(model);
+        }
+        let mut engines = BTreeMap::new();
+        for (name, EngineSettings { path }) in file.engines {
+            if name.as_str() != LLAMACPP {
+                let hint = Some(format!("this release runs {LLAMACPP}"));
+                return Err(wrong(format!("engines.{name}: not an engine"), hint));
+            }
+            engines.insert(name, path.map_or(EngineSource::Auto, EngineSource::Path));
+        }
+        Ok(Self { models, engines })
+    }
+
+    /// The engines that every node should have.
+    #[must_use]
+    pub fn wanted_engines(&self) -> Vec<WantedEngine> {
+        let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else { return Vec::new() };
+        let source = self.engines.get(&llamacpp).cloned().unwrap_or(EngineSource::Auto);
+        vec![WantedEngine { name: llamacpp, source }]
+    }
+}
+
+/// Reads the `--model` flag: `[NAME=]SOURCE[#sha256=…],memory=SIZE[,context=N][,parallel=N]`, or `starter`.
+///
+/// # Errors
+/// When it can't be right.
+pub fn model_flag(text: &str) -> Result<Model, Fault> {
+    let wrong = |problem: String, hint: Option<String>| Fault::Settings {
+        origin: format!("--model {text}"),
+        problem,
+        hint,
+    };
+    if text == crate::starter::FLAG {
+        return crate::starter::model().map_err(|error| wrong(error.to_string(), error.hint));
+    }
+    let mut parts = text.split(',');
+    let head = parts.next().unwrap_or_default();
+    let mut fields: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for part in parts {
+        let Some((key, value)) = part.split_once('=') else {
+            return Err(wrong(format!("{part:?} is not key=value"), Some(FORM.to_owned())));
+        };
+        if !seen.insert(key) {
+            return Err(wrong(format!("{key} stands there twice"), None));
+        }
+        fields.insert(key, value);
+    }
+    // A name ends at the first `=`; a source has its `:` before any.
+    let named = head.split_once('=').filter(|(name, _)| !name.contains(':'));
+    let (source, digest) = split_digest(named.map_or(head, |(_, source)| source))
+        .map_err(|error| wrong(error.to_string(), None))?;
+    let parsed: Source =
+        source.parse().map_err(|error| wrong(format!("{error}"), Some(FORM.to_owned())))?;
+    let name = named.map_or_else(
+        || {
+            let file = parsed.file_name();
+            file.strip_suffix(".gguf").unwrap_or(file).to_lowercase()
+        },
+        |(name, _)| name.to_owned(),
+    );
+    let mut number = |key: &str| {
+        let value = fields.remove(key);
+        value
+            .map(|value| {
+                value.parse::<u64>().map_err(|_| {
+                    wrong(format!("{key}={value}: not a whole number"), None)
+                })
+            })
+            .transpose()
+    };
+    let context = number("context")?;
+    let parallel = number("parallel")?;
+    let memory: Bytes = fields
+        .remove("memory")
+        .ok_or_else(|| {
+            wrong(
+                "memory is missing: how much main memory does it need in all?".to_owned(),
+                Some(FORM.to_owned()),
+            )
+        })?
+        .parse()
+        .map_err(|error| wrong(format!("memory: {error}"), None))?;
+    if let Some((key, _)) = fields.into_iter().next() {
+        return Err(wrong(format!("{key} is not a setting"), Some(FORM.to_owned())));
+    }
+    let parallel = parallel
+        .map(|value| u32::try_from(value).map_err(|_| wrong("parallel is too large".into(), None)))
+        .transpose()?;
+    Model::try_from(ModelDefinition {
+        name,
+        description: String::new(),
+        aliases: Vec::new(),
+        source: OneOrMany::One(source.to_owned()),
+        sha256: digest.map(|digest| digest.to_string()),
+        size: None,
+        replicas: None,
+        profiles: vec![ProfileDefinition { name: None, engine: None, memory, context, parallel }],
+    })
+    .map_err(|error| wrong(error.to_string(), error.hint))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+const LLAMACPP: &str = "llamacpp";
+const MAX_FILE: u64 = 1 << 20;
+const FORM: &str = "write [NAME=]SOURCE[#sha256=DIGEST],memory=SIZE[,context=N][,parallel=N], \
+                    such as tiny=file:/models/tiny.gguf,memory=1GiB";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_flag_says_all_that_is_needed() {
+        let model = model_flag("tiny=file:/m/Tiny.gguf,memory=1GiB,context=512").unwrap();
+        assert_eq!(model.name().as_str(), "tiny");
+        assert_eq!(model.profiles()[0].memory, Bytes::gib(1));
+        assert_eq!(model.profiles()[0].context.0, 512);
+        assert_eq!(model_flag("file:/m/Tiny.gguf,memory=1GiB").unwrap().name().as_str(), "tiny");
+        assert_eq!(model_flag("starter").unwrap().name().as_str(), "smollm2-135m");
+    }
+
+    #[test]
+    fn a_model_flag_that_cannot_be_right_is_refused_with_what_is_wrong() {
+        for (text, says) in [
+            ("tiny=file:/m.gguf", "memory is missing"),
+            ("tiny=file:/m.gguf,memory=much", "memory: \"much\" is not a size"),
+            ("tiny=file:/m.gguf,memory=1GiB,gpus=2", "gpus is not a setting"),
+            ("tiny=file:/m.gguf,memory=1GiB,memory=2GiB", "memory stands there twice"),
+            ("tiny=hf:a/b/c.gguf,memory=1GiB", "sha256: missing"),
+            ("x", "begins with hf:"),
+        ] {
+            let error = model_flag(text).unwrap_err().render();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_settings_file_is_checked_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("llmgw.yaml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::read(&path)
+        };
+        let settings = read(
+            "models:\n  - name: tiny\n    source: file:/m.gguf\n    profiles: [{memory: 1GiB}]\n\
+             engines:\n  llamacpp: {path: /opt/llama-server}\n",
+        )
+        .unwrap();
+        assert_eq!(settings.models.len(), 1);
+        let path = EngineSource::Path("/opt/llama-server".to_owned());
+        assert_eq!(settings.wanted_engines()[0].source, path);
+        for (text, says) in [
+            ("models: [", "llmgw.yaml: "),
+            ("modles: []", "modles"),
+            ("engines: {vllm: {}}", "engines.vllm: not an engine"),
+            ("models: [{name: a, source: 'file:/m', profiles: []}]", "models[0].profiles: there is none"),
+        ] {
+            let error = read(text).unwrap_err().render();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

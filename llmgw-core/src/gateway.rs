@@ -1,1 +1,480 @@
-//! gateway
+//! The client-facing HTTP stack: OpenAI's API in front of the engines of a cluster.
+//!
+//! A call goes through its stages in this order; each is a file, and `Shared::infer` below reads as the list:
+//!
+//! | stage | does |
+//! |---|---|
+//! | `identify` | finds the key |
+//! | `inspect` | reads the body within its limit, finds `model`, `stream`, `stream_options` |
+//! | `resolve` | finds the model of that name, and wakes it when nothing serves it |
+//! | `authorise` | whether the key may use the model |
+//! | `pick` | the replica with the least outstanding work |
+//! | `forward` | sends, and sends again where that can help |
+//! | `account` | what was used, however the call ends |
+//! | `respond` | the answer, edited while it passes |
+//!
+//! The stages are plain functions, not layers around each other: each needs what the one before found out, and a
+//! function can say so in its arguments. A whole call, its engine's connection included, lives in the task of
+//! its client's connection. Dropping it, which is what happens when the client leaves, drops all of it.
+//!
+//! What the gateway routes by comes through `watch` channels and stays good when nobody sends any more.
+
+mod account;
+mod authorise;
+mod call;
+mod feed;
+mod forward;
+mod health;
+mod identify;
+mod idle;
+mod inspect;
+mod journal;
+mod json;
+mod listen;
+mod models;
+mod paths;
+mod pick;
+mod refusal;
+mod resolve;
+mod respond;
+mod rewrite;
+mod socket;
+mod splice;
+mod sse;
+mod upstreams;
+mod wire;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{Request, Response, StatusCode, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::upstreams::{LoadTable, ReplicaLoad};
+use self::{
+    account::Account,
+    authorise::may_use,
+    call::{Call, Trail},
+    forward::{Answer, Forward, Outgoing},
+    identify::{Caller, identify},
+    idle::Idle,
+    inspect::{BodyBounds, Inspected, discard},
+    journal::Journal,
+    paths::Target,
+    refusal::Refusal,
+    resolve::{awake, resolve},
+    respond::{AnswerBody, UnaryBounds},
+    upstreams::{CallGuard, Upstreams},
+};
+use crate::{
+    clock::Clock,
+    control::Activation,
+    error::Code,
+    keys::{HashingKey, KeyRing},
+    route::{ModelRoute, RouteTable},
+    store::Store,
+    units::Bytes,
+};
+
+/// How a gateway behaves. Plain data; the defaults suit a real deployment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GatewayConfig {
+    /// The largest request body.
+    pub body_limit: Bytes,
+    /// The longest time without a byte of a request's body.
+    pub body_read_timeout: Duration,
+    /// The largest sum of a request's header names and values.
+    pub header_limit: Bytes,
+    /// The most headers of a request.
+    pub header_count: usize,
+    /// The longest time for a request's head to come in; also how long an idle connection of a client is kept.
+    pub header_read_timeout: Duration,
+    /// The longest time that a client may leave what is written to it unread.
+    pub client_stall_timeout: Duration,
+    /// The most client connections at once; more wait in the system's queue.
+    pub max_connections: usize,
+    /// The longest time for a connection to an engine to open.
+    pub connect_timeout: Duration,
+    /// The longest time until an engine's answer begins: for a stream, its first event.
+    pub first_byte_timeout: Duration,
+    /// The longest time without a byte of an answer that has begun.
+    pub idle_timeout: Duration,
+    /// How long an idle connection to an engine is kept: less than engines keep them (uvicorn and llama.cpp: 5 s),
+    /// so that none is used that is being closed.
+    pub upstream_idle: Duration,
+    /// The most attempts for one call, on all replicas together.
+    pub max_attempts: u32,
+    /// The largest event of a stream.
+    pub event_limit: Bytes,
+    /// Unary answers up to this size are held until they are whole; longer ones pass as they come.
+    pub answer_hold: Bytes,
+    /// The longest wait for an attempt to place a model that nothing serves.
+    pub activation_patience: Duration,
+    /// The longest time that calls may go on after shutdown was asked for.
+    pub drain_deadline: Duration,
+    /// The longest time that usage waits to be written.
+    pub journal_interval: Duration,
+    /// The most usage records that are kept while the store fails.
+    pub journal_limit: usize,
+    /// The longest time to write what usage is left at the end.
+    pub journal_farewell: Duration,
+}
+
+/// What a gateway works with.
+#[derive(Debug)]
+pub struct GatewayDeps {
+    /// Which replicas serve.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
+    /// Which keys are good.
+    pub keys: watch::Receiver<Arc<KeyRing>>,
+    /// What keys are hashed with.
+    pub hashing_key: HashingKey,
+    /// Whom to ask for a model that nothing serves.
+    pub activation: Arc<dyn Activation>,
+    /// Where usage goes; not asked for anything else.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A gateway that can be served.
+#[derive(Debug)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+}
+
+/// How serving ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Drained {
+    /// Client connections whose calls had not finished at the deadline.
+    pub connections_cut: usize,
+    /// Usage records that were lost since the start.
+    pub usage_lost: u64,
+}
+
+/// What all calls share.
+struct Shared {
+    config: GatewayConfig,
+    routes: watch::Receiver<Arc<RouteTable>>,
+    keys: watch::Receiver<Arc<KeyRing>>,
+    hashing_key: HashingKey,
+    activation: Arc<dyn Activation>,
+    clock: Arc<dyn Clock>,
+    upstreams: Arc<Upstreams>,
+    journal: Arc<Journal>,
+    /// The drain's deadline has passed.
+    cut: CancellationToken,
+}
+
+// === impl GatewayConfig ===
+
+impl GatewayConfig {
+    /// Makes the gateway.
+    #[must_use]
+    pub fn build(self, deps: GatewayDeps) -> Gateway {
+        let GatewayDeps {
+            routes,
+            keys,
+            hashing_key,
+            activation,
+            store,
+            clock,
+        } = deps;
+        let shared = Arc::new(Shared {
+            journal: Arc::new(Journal::new(self.journal_limit)),
+            config: self,
+            routes,
+            keys,
+            hashing_key,
+            activation,
+            clock,
+            upstreams: Arc::default(),
+            cut: CancellationToken::new(),
+        });
+        Gateway { shared, store }
+    }
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            body_limit: Bytes::mib(64),
+            body_read_timeout: Duration::from_secs(30),
+            header_limit: Bytes(64 << 10),
+            header_count: 64,
+            header_read_timeout: Duration::from_secs(30),
+            client_stall_timeout: Duration::from_secs(300),
+            max_connections: 4096,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
+            upstream_idle: Duration::from_secs(4),
+            max_attempts: 3,
+            event_limit: Bytes::mib(8),
+            answer_hold: Bytes::mib(1),
+            activation_patience: Duration::from_secs(2),
+            drain_deadline: Duration::from_secs(30),
+            journal_interval: Duration::from_millis(200),
+            journal_limit: 100_000,
+            journal_farewell: Duration::from_secs(5),
+        }
+    }
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// What the gateway is doing; stays readable while it is served.
+    #[must_use]
+    pub fn load(&self) -> LoadTable {
+        LoadTable::new(Arc::clone(&self.shared.upstreams))
+    }
+
+    /// Serves clients until `shutdown`, then drains: accepts no more, lets calls finish until the deadline, and
+    /// writes the usage that is left.
+    ///
+    /// Dropping the future closes all connections at once.
+    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Drained {
+        let Self { shared, store } = self;
+        let stop = CancellationToken::new();
+        let _stopped_on_drop = stop.clone().drop_guard();
+        let tasks = TaskTracker::new();
+        tasks.spawn(keep_house(Arc::clone(&shared), stop.clone()));
+        tasks.spawn({
+            let (shared, stop) = (Arc::clone(&shared), stop.clone());
+            async move {
+                let config = &shared.config;
+                let (interval, farewell) = (config.journal_interval, config.journal_farewell);
+                shared
+                    .journal
+                    .ship(&*store, interval, farewell, &stop)
+                    .await;
+            }
+        });
+        let connections_cut = listen::listen(&shared, listener, shutdown).await;
+        // All calls are over, and their usage is in the journal.
+        stop.cancel();
+        tasks.close();
+        tasks.wait().await;
+        Drained {
+            connections_cut,
+            usage_lost: shared.journal.lost(),
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Answers anything.
+    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let (head, mut body) = request.into_parts();
+        let call = Call::begin(&*self.clock);
+        let mut trail = Trail::new(&call, &head.headers);
+        let answered = tokio::select! {
+            biased;
+            answered = self.route(call, &head, &mut body, &mut trail) => answered,
+            () = self.cut.cancelled() => Err(Refusal::shutting_down()),
+        };
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(refusal) => {
+                if !body.is_end_stream() {
+                    discard(&head.headers, &mut body).await;
+                }
+                respond::refuse(&refusal)
+            }
+        };
+        trail.sign(response.headers_mut());
+        response
+    }
+
+    async fn route(
+        &self,
+        call: Call,
+        head: &request::Parts,
+        body: &mut Incoming,
+        trail: &mut Trail,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        self.check_size(head)?;
+        match Target::of(&head.method, head.uri.path())? {
+            Target::Inference(path) => self.infer(path, call, head, body, trail).await,
+            Target::Models => Ok(models::list(&self.caller(head)?, &self.table())),
+            Target::Model(name) => models::one(&self.caller(head)?, &self.table(), name),
+            Target::Health => Ok(health::health()),
+            Target::Ready => health::ready(&self.table()),
+        }
+    }
+
+    /// The stages of an inference call, in their order.
+    async fn infer(
+        &self,
+        path: &'static str,
+        call: Call,
+        head: &request::Parts,
+        body: &mut Incoming,
+        trail: &mut Trail,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let counted = self.upstreams.begin_call();
+        // 1. identify
+        let caller = self.caller(head)?;
+        // 2. inspect
+        let text = inspect::read(&head.headers, body, self.body_bounds()).await?;
+        let asked = Inspected::new(text)?;
+        // 3. resolve
+        let route = resolve(&self.table(), &asked.model)?;
+        trail.model(&route.name);
+        // 4. authorise
+        if !may_use(&caller, &route) {
+            let message = format!("this key may not use {}", route.name);
+            return Err(Refusal::new(Code::ModelNotAllowed, message));
+        }
+        // From here on, the call has an account, which is written when it is dropped.
+        let mut account = Some(self.open_account(call, &caller, &route, counted));
+        let answered = self
+            .forward(path, head, asked, route, trail, &mut account)
+            .await;
+        if let Some(account) = &mut account {
+            account.ended(match &answered {
+                Ok(response) => response.status(),
+                Err(refusal) => refusal.status(),
+            });
+        }
+        answered
+    }
+
+    async fn forward(
+        &self,
+        path: &'static str,
+        head: &request::Parts,
+        asked: Inspected,
+        route: Arc<ModelRoute>,
+        trail: &mut Trail,
+        account: &mut Option<Account>,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let Some(open) = account else {
+            return Err(Refusal::new(Code::Internal, "the call has no account"));
+        };
+        let patience = self.config.activation_patience;
+        let route = awake(route, &self.routes, &*self.activation, patience).await?;
+        // 5. pick, and 6. forward: again with another pick, where that can help
+        let outgoing = Outgoing {
+            path,
+            headers: Outgoing::headers(&head.headers, trail),
+            body: asked.for_engine(&route.name),
+            strip_usage: !asked.asked_usage,
+            model: asked.model,
+        };
+        let forward = Forward {
+            config: &self.config,
+            upstreams: &self.upstreams,
+            route: &route,
+            outgoing: &outgoing,
+        };
+        let answer = forward.send(trail, open).await?;
+        // 7. account, along with 8. respond
+        let cut = self.cut.clone().cancelled_owned();
+        match answer {
+            Answer::Unary(head, exchange) => {
+                let bounds = self.unary_bounds();
+                respond::unary(*head, exchange, &outgoing.model, account, bounds, cut).await
+            }
+            Answer::Events(feed) => {
+                let idle = Idle::new(self.config.idle_timeout);
+                let account = account.take();
+                Ok(respond::stream(feed, account, idle, cut))
+            }
+        }
+    }
+
+    fn caller(&self, head: &request::Parts) -> Result<Caller, Refusal> {
+        let ring = Arc::clone(&self.keys.borrow());
+        identify(&head.headers, &ring, &self.hashing_key)
+    }
+
+    fn table(&self) -> Arc<RouteTable> {
+        Arc::clone(&self.routes.borrow())
+    }
+
+    fn open_account(
+        &self,
+        call: Call,
+        caller: &Caller,
+        route: &ModelRoute,
+        counted: CallGuard,
+    ) -> Account {
+        let (journal, clock) = (Arc::clone(&self.journal), Arc::clone(&self.clock));
+        Account::open(
+            journal,
+            clock,
+            call,
+            caller.key,
+            route.name.clone(),
+            counted,
+        )
+    }
+
+    fn check_size(&self, head: &request::Parts) -> Result<(), Refusal> {
+        let headers = &head.headers;
+        let (limit, count) = (self.config.header_limit, self.config.header_count);
+        let size: usize = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len())
+            .sum();
+        let message = if headers.len() > count {
+            format!("the request has more than {count} headers")
+        } else if size as u64 > limit.0 {
+            format!("the headers are larger than the limit of {limit}")
+        } else {
+            return Ok(());
+        };
+        let refusal = Refusal::new(Code::RequestTooLarge, message);
+        Err(refusal.with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
+    }
+
+    fn body_bounds(&self) -> BodyBounds {
+        BodyBounds {
+            limit: self.config.body_limit,
+            timeout: self.config.body_read_timeout,
+        }
+    }
+
+    fn unary_bounds(&self) -> UnaryBounds {
+        UnaryBounds {
+            hold: usize::try_from(self.config.answer_hold.0).unwrap_or(usize::MAX),
+            idle: self.config.idle_timeout,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Closes connections to engines that left the table or are idle for too long.
+async fn keep_house(shared: Arc<Shared>, stop: CancellationToken) {
+    let mut routes = shared.routes.clone();
+    let mut tick = tokio::time::interval(HOUSEKEEPING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut published = true;
+    loop {
+        tokio::select! {
+            changed = routes.changed(), if published => published = changed.is_ok(),
+            _ = tick.tick() => shared.upstreams.close_idle(shared.config.upstream_idle),
+            () = stop.cancelled() => break,
+        }
+        // Also without a change: a call that held an old table may have made an entry anew.
+        let table = Arc::clone(&routes.borrow_and_update());
+        shared.upstreams.keep(&table);
+    }
+    shared.upstreams.retire();
+}
+
+const HOUSEKEEPING: Duration = Duration::from_secs(1);

@@ -1,0 +1,125 @@
+//! Stage 7, account: what a call used, written down however the call ends.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::{call::Call, journal::Journal, upstreams::CallGuard};
+use crate::{
+    api::openai::Usage,
+    clock::Clock,
+    cluster::account::UsageRecord,
+    id::{KeyId, ModelName, ReplicaId},
+    units::Tokens,
+};
+
+/// The account of one call that reached a model. When it is dropped, its record goes to the journal: a call
+/// whose client left is dropped too, and counts as status 499 with what was seen until then.
+#[derive(Debug)]
+pub(super) struct Account {
+    journal: Arc<Journal>,
+    clock: Arc<dyn Clock>,
+    call: Call,
+    key: KeyId,
+    model: ModelName,
+    replica: Option<ReplicaId>,
+    status: Option<StatusCode>,
+    /// The engine's last word on usage, unread.
+    usage: Option<Bytes>,
+    /// Events with content: about as many as tokens.
+    events: u64,
+    first_content: Option<Duration>,
+    _counted: CallGuard,
+}
+
+// === impl Account ===
+
+impl Account {
+    pub(super) fn open(
+        journal: Arc<Journal>,
+        clock: Arc<dyn Clock>,
+        call: Call,
+        key: KeyId,
+        model: ModelName,
+        counted: CallGuard,
+    ) -> Self {
+        Self {
+            journal,
+            clock,
+            call,
+            key,
+            model,
+            replica: None,
+            status: None,
+            usage: None,
+            events: 0,
+            first_content: None,
+            _counted: counted,
+        }
+    }
+
+    /// The replica that answers.
+    pub(super) fn replica(&mut self, replica: ReplicaId) {
+        self.replica = Some(replica);
+    }
+
+    /// How the call ended.
+    pub(super) fn ended(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+
+    /// The engine told the usage; the last word counts.
+    pub(super) fn usage(&mut self, json: Bytes) {
+        self.usage = Some(json);
+    }
+
+    /// Content came.
+    pub(super) fn content(&mut self) {
+        self.events += 1;
+        if self.first_content.is_none() {
+            self.first_content = Some(self.clock.monotonic().saturating_sub(self.call.since));
+        }
+    }
+
+    fn record(&self) -> UsageRecord {
+        let told = self
+            .usage
+            .as_deref()
+            .and_then(|json| serde_json::from_slice::<Usage>(json).ok());
+        let status = self.status.unwrap_or_else(client_left);
+        let usage = told.unwrap_or_else(|| Usage {
+            completion_tokens: Tokens(self.events),
+            ..Usage::default()
+        });
+        UsageRecord {
+            request: self.call.id,
+            key: self.key,
+            model: self.model.clone(),
+            replica: self.replica,
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens)
+                .unwrap_or_default(),
+            completion_tokens: usage.completion_tokens,
+            // A call that no replica took used nothing, and that is exact.
+            estimated: told.is_none() && self.replica.is_some(),
+            status: status.as_u16(),
+            started_at: self.call.started_at,
+            duration: self.clock.monotonic().saturating_sub(self.call.since),
+            time_to_first_token: self.first_content,
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.journal.push(self.record());
+    }
+}
+
+/// The status that nginx made known for a client that closed its request.
+fn client_left() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}

@@ -1,0 +1,124 @@
+//! One client call: its name, its start, and what every answer says of it.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::{
+    clock::{Clock, Timestamp},
+    id::{ModelName, RequestId},
+};
+
+/// When a call came in, and how we call it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    /// Our own id, unique whatever the client says: the accounts go by it.
+    pub(super) id: RequestId,
+    pub(super) started_at: Timestamp,
+    /// The same on the clock for durations.
+    pub(super) since: Duration,
+}
+
+/// The headers of ours that every answer has, as far as they are known when it is made.
+#[derive(Clone, Debug)]
+pub(super) struct Trail {
+    /// The client's id for the call if it gave a sane one, else ours; goes to the engine too.
+    pub(super) request_id: HeaderValue,
+    model: Option<HeaderValue>,
+    replica: Option<HeaderValue>,
+    /// How often a replica was asked.
+    attempts: u32,
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(super) fn begin(clock: &dyn Clock) -> Self {
+        Self {
+            id: RequestId::generate(),
+            started_at: clock.now(),
+            since: clock.monotonic(),
+        }
+    }
+}
+
+// === impl Trail ===
+
+impl Trail {
+    pub(super) fn new(call: &Call, headers: &HeaderMap) -> Self {
+        let given = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));
+        let ours = || HeaderValue::from_str(&call.id.to_string());
+        Self {
+            request_id: match given {
+                Some(given) => given.clone(),
+                None => ours().unwrap_or(HeaderValue::from_static("-")),
+            },
+            model: None,
+            replica: None,
+            attempts: 0,
+        }
+    }
+
+    /// The model that answers, by its own name.
+    pub(super) fn model(&mut self, name: &ModelName) {
+        self.model = HeaderValue::from_str(name.as_str()).ok();
+    }
+
+    /// One more attempt, on this replica.
+    pub(super) fn attempt(&mut self, replica: &HeaderValue) {
+        self.replica = Some(replica.clone());
+        self.attempts += 1;
+    }
+
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Writes the headers.
+    pub(super) fn sign(&self, headers: &mut HeaderMap) {
+        headers.insert(REQUEST_ID, self.request_id.clone());
+        if let Some(model) = &self.model {
+            headers.insert(MODEL, model.clone());
+        }
+        if let Some(replica) = &self.replica {
+            headers.insert(REPLICA, replica.clone());
+        }
+        if self.attempts > 0 {
+            headers.insert(ATTEMPTS, HeaderValue::from(self.attempts));
+        }
+    }
+}
+
+/// What may stand in a header and in a log line without harm.
+fn is_sane(id: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    (1..=128).contains(&id.len()) && id.iter().all(plain)
+}
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");
+const REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replica");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-llmgw-attempts");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn a_sane_request_id_of_the_client_is_kept_and_another_is_replaced() {
+        let call = Call::begin(&ManualClock::default());
+        let kept = |given: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(given).unwrap());
+            Trail::new(&call, &headers).request_id == given
+        };
+        assert!(kept("a-B_9.z"));
+        assert!(kept(&"x".repeat(128)));
+        for bad in ["", "a b", "a\tb", "ä", &"x".repeat(129)] {
+            assert!(!kept(bad), "{bad:?}");
+        }
+        let ours = Trail::new(&call, &HeaderMap::new()).request_id;
+        assert_eq!(ours, call.id.to_string());
+    }
+}

@@ -1,0 +1,196 @@
+//! An engine's events coming in: split, edited, counted, and ended honestly.
+
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::{
+    account::Account,
+    refusal::{EngineError, Refusal},
+    rewrite::{EventRewriter, Output, Seen},
+    sse::Splitter,
+    wire::Exchange,
+};
+use crate::error::{Chain, Code};
+
+/// The events of one answer. Only whole events are passed on, so that what ends a broken stream can stand
+/// behind them.
+#[derive(Debug)]
+pub(super) struct Feed {
+    /// Dropped, and with it the engine's work, as soon as the stream is over.
+    exchange: Option<Exchange>,
+    splitter: Splitter,
+    rewriter: EventRewriter,
+    state: State,
+    /// Edited events that are not passed on yet.
+    pub(super) out: Output,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// No event with data has come.
+    Silent,
+    /// Events are coming.
+    Open,
+    /// `[DONE]` has come; the end of the answer has not.
+    Done,
+    /// Nothing will come any more.
+    Over,
+}
+
+/// Why a stream did not begin.
+#[derive(Debug)]
+pub(super) enum Stillborn {
+    /// The engine's first event is an error.
+    Refused(Refusal),
+    /// The engine went away before it said anything.
+    Died(String),
+}
+
+// === impl Feed ===
+
+impl Feed {
+    pub(super) fn new(exchange: Exchange, rewriter: EventRewriter, event_limit: usize) -> Self {
+        Self {
+            exchange: Some(exchange),
+            splitter: Splitter::new(event_limit),
+            rewriter,
+            state: State::Silent,
+            out: Output::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Waits for the first event with data, before the client is told that all is well.
+    pub(super) async fn begin(&mut self, account: &mut Account) -> Result<(), Stillborn> {
+        while self.state == State::Silent && self.out.len() < PATIENCE {
+            poll_fn(|cx| self.poll_more(cx, account)).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes one more piece of the answer. An error before the first event is returned; a later one is written
+    /// as the last event.
+    pub(super) fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        account: &mut Account,
+    ) -> Poll<Result<(), Stillborn>> {
+        let Some(exchange) = &mut self.exchange else {
+            self.state = State::Over;
+            return Poll::Ready(Ok(()));
+        };
+        let piece = ready!(exchange.poll_chunk(cx));
+        let ended = match piece {
+            Some(Ok(piece)) => {
+                self.splitter.push(piece);
+                return Poll::Ready(self.take_events(account));
+            }
+            None if is_done(self.splitter.rest()) => {
+                // An engine may leave out the empty line after the very last event.
+                self.done(account);
+                None
+            }
+            None => Some("the engine ended the stream without [DONE]".to_owned()),
+            Some(Err(error)) => Some(format!("the engine broke off: {}", Chain(&error))),
+        };
+        Poll::Ready(match (ended, self.state) {
+            (Some(how), State::Silent) if self.out.len() < PATIENCE => Err(Stillborn::Died(how)),
+            (Some(how), State::Silent | State::Open) => {
+                self.fail(&Refusal::new(Code::UpstreamDisconnected, how), account);
+                Ok(())
+            }
+            (None, _) | (_, State::Done | State::Over) => {
+                self.close();
+                Ok(())
+            }
+        })
+    }
+
+    /// Ends the stream with an error event; nothing comes after it.
+    pub(super) fn fail(&mut self, refusal: &Refusal, account: &mut Account) {
+        if self.state != State::Done {
+            self.out.extend(&refusal.event());
+            account.ended(refusal.status());
+        }
+        self.close();
+    }
+
+    fn take_events(&mut self, account: &mut Account) -> Result<(), Stillborn> {
+        loop {
+            let event = match self.splitter.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                Err(too_large) => {
+                    return self.refuse(
+                        Refusal::new(Code::UpstreamError, too_large.to_string()),
+                        account,
+                    );
+                }
+            };
+            if self.state == State::Done {
+                // Nothing may follow the end.
+                continue;
+            }
+            let usage = match self.rewriter.event(event, &mut self.out) {
+                Seen::Other => None,
+                Seen::Usage(usage) => Some(usage),
+                Seen::Content(usage) => {
+                    self.state = State::Open;
+                    account.content();
+                    usage
+                }
+                Seen::Error(body) => {
+                    let error = EngineError {
+                        status: None,
+                        headers: None,
+                        body: &body,
+                    };
+                    return self.refuse(error.into(), account);
+                }
+                Seen::Done => {
+                    self.done(account);
+                    None
+                }
+            };
+            if let Some(usage) = usage {
+                self.state = State::Open;
+                account.usage(usage);
+            }
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal, account: &mut Account) -> Result<(), Stillborn> {
+        if self.state == State::Silent && self.out.len() < PATIENCE {
+            self.close();
+            return Err(Stillborn::Refused(refusal));
+        }
+        self.fail(&refusal, account);
+        Ok(())
+    }
+
+    fn done(&mut self, account: &mut Account) {
+        self.state = State::Done;
+        self.out.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        account.ended(StatusCode::OK);
+    }
+
+    fn close(&mut self) {
+        self.state = State::Over;
+        self.exchange = None;
+    }
+}
+
+/// An engine that fills the wait with comments is not held back for ever.
+const PATIENCE: usize = 32 << 10;
+
+fn is_done(rest: &[u8]) -> bool {
+    rest.trim_ascii() == b"data: [DONE]"
+}

@@ -1,0 +1,221 @@
+//! Stage 2, inspect: reads the body, within its limit, and finds what the gateway must know of it.
+//!
+//! The body is checked to be JSON and is then left as it is: `model` and `stream_options` are edited by their
+//! place in the text, nothing is written anew. One of these members standing twice is refused, because engines
+//! differ in which one counts, and then the accounts would name another model than the one that answered.
+
+mod body;
+
+use std::{fmt, ops::Range};
+
+use bytes::Bytes;
+use serde::{
+    Deserialize,
+    de::{self, IgnoredAny},
+};
+use serde_json::value::RawValue;
+
+pub(super) use self::body::{BodyBounds, discard, read};
+use crate::{
+    error::Code,
+    gateway::{
+        refusal::Refusal,
+        splice::{Edit, Spliced},
+    },
+    id::ModelName,
+};
+
+/// A checked request.
+#[derive(Debug)]
+pub(super) struct Inspected {
+    text: Bytes,
+    /// The model as the client calls it.
+    pub(super) model: String,
+    model_at: Range<usize>,
+    /// Whether the client asked for the usage of a stream.
+    pub(super) asked_usage: bool,
+    /// Makes the engine tell the usage.
+    ask_usage: Option<Edit>,
+}
+
+// === impl Inspected ===
+
+impl Inspected {
+    /// Checks a body.
+    pub(super) fn new(text: Bytes) -> Result<Self, Refusal> {
+        let json = str::from_utf8(&text).map_err(|error| {
+            let at = error.valid_up_to();
+            Refusal::new(
+                Code::InvalidJson,
+                format!("the body is not UTF-8 at byte {at}"),
+            )
+        })?;
+        let members: Members<'_> = serde_json::from_str(json).map_err(|error| not_json(&error))?;
+        if let Some(name) = members.twice {
+            return Err(Refusal::new(
+                Code::InvalidRequest,
+                format!("{name:?} stands twice in the body"),
+            )
+            .with_param(name));
+        }
+        let Some(model) = members.model else {
+            return Err(
+                Refusal::new(Code::MissingField, "the body has no \"model\"").with_param("model"),
+            );
+        };
+        let model_at = place(json, model);
+        let model: String = serde_json::from_str(model.get()).map_err(|_| {
+            Refusal::new(Code::InvalidRequest, "\"model\" must be a text").with_param("model")
+        })?;
+        let stream = members.stream.is_some_and(|raw| raw.get() == "true");
+        let (asked_usage, ask_usage) = if stream {
+            usage_edit(json, members.stream_options, model_at.end)
+        } else {
+            (false, None)
+        };
+        Ok(Self {
+            model,
+            model_at,
+            asked_usage,
+            ask_usage,
+            text,
+        })
+    }
+
+    /// The body as the engine gets it, which knows the model as `name`.
+    pub(super) fn for_engine(&self, name: &ModelName) -> Spliced {
+        let quoted = format!("\"{name}\"");
+        let mut edits = vec![Edit {
+            range: self.model_at.clone(),
+            with: Bytes::from(quoted),
+        }];
+        edits.extend(self.ask_usage.clone());
+        edits.sort_by_key(|edit| edit.range.start);
+        Spliced::new(&self.text, &edits)
+    }
+}
+
+/// Whether the client asked for usage, and the edit that asks for it when it did not.
+fn usage_edit(json: &str, options: Option<&RawValue>, after_model: usize) -> (bool, Option<Edit>) {
+    let ask = |range: Range<usize>, with: &'static str| {
+        let with = Bytes::from_static(with.as_bytes());
+        Some(Edit { range, with })
+    };
+    let Some(options) = options else {
+        let with = ",\"stream_options\":{\"include_usage\":true}";
+        return (false, ask(after_model..after_model, with));
+    };
+    if options.get() == "null" {
+        return (false, ask(place(json, options), "{\"include_usage\":true}"));
+    }
+    // What is no object, the engine refuses better than we could.
+    let Ok(Options { include_usage }) = serde_json::from_str(options.get()) else {
+        return (false, None);
+    };
+    match include_usage {
+        Some(raw) if raw.get() == "true" => (true, None),
+        Some(raw) => (false, ask(place(json, raw), "true")),
+        None => {
+            let at = place(json, options).start + 1;
+            let empty = options
+                .get()
+                .trim_start_matches(['{', ' ', '\t', '\r', '\n'])
+                == "}";
+            let with = if empty {
+                "\"include_usage\":true"
+            } else {
+                "\"include_usage\":true,"
+            };
+            (false, ask(at..at, with))
+        }
+    }
+}
+
+/// Where a value that was borrowed from `json` stands in it.
+fn place(json: &str, value: &RawValue) -> Range<usize> {
+    let start = value.get().as_ptr().addr() - json.as_ptr().addr();
+    start..start + value.get().len()
+}
+
+fn not_json(error: &serde_json::Error) -> Refusal {
+    let (line, column) = (error.line(), error.column());
+    let what = match error.classify() {
+        serde_json::error::Category::Data => "the body must be a JSON object".to_owned(),
+        // The parser's own words quote nothing of the text; its position is cut off, ours is said once.
+        _ => {
+            let words = error.to_string();
+            let words = words.split(" at line ").next().unwrap_or_default();
+            format!("the body is not JSON at line {line}, column {column}: {words}")
+        }
+    };
+    Refusal::new(Code::InvalidJson, what)
+}
+
+/// The members of the outermost object that matter, unread.
+#[derive(Default)]
+struct Members<'a> {
+    model: Option<&'a RawValue>,
+    stream: Option<&'a RawValue>,
+    stream_options: Option<&'a RawValue>,
+    /// One of them that stands twice.
+    twice: Option<&'static str>,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Name {
+    Model,
+    Stream,
+    StreamOptions,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Options<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    include_usage: Option<&'a RawValue>,
+}
+
+/// A value that is there, `null` too.
+fn present<'de, D: de::Deserializer<'de>>(value: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(value).map(Some)
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Members::default();
+                while let Some(name) = map.next_key()? {
+                    let (slot, name) = match name {
+                        Name::Model => (&mut members.model, "model"),
+                        Name::Stream => (&mut members.stream, "stream"),
+                        Name::StreamOptions => (&mut members.stream_options, "stream_options"),
+                        Name::Other => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    if slot.replace(map.next_value()?).is_some() {
+                        members.twice = Some(name);
+                    }
+                }
+                Ok(members)
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests;

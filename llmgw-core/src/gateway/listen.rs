@@ -1,0 +1,142 @@
+//! Connections: accepted up to a number, served, and drained at the end.
+
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{GatewayConfig, Shared, socket::ClientSocket};
+use crate::error::Chain;
+
+/// Serves until `shutdown`; then lets what is under way finish until the deadline, tells the rest that it is
+/// over, and closes. Says how many connections did not finish.
+pub(super) async fn listen(
+    shared: &Arc<Shared>,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> usize {
+    let connections = TaskTracker::new();
+    let kill = CancellationToken::new();
+    // When this future is dropped, so are all connections.
+    let _killed_on_drop = kill.clone().drop_guard();
+    let http = http(&shared.config);
+    let permits = Arc::new(Semaphore::new(shared.config.max_connections));
+    let accepting = async {
+        loop {
+            // No more are taken from the system's queue than may be served.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+                break;
+            };
+            match listener.accept().await {
+                Ok((stream, _peer)) => {
+                    let shared = Arc::clone(shared);
+                    let tokens = (shutdown.clone(), kill.clone());
+                    connections.spawn(connection(shared, http.clone(), stream, permit, tokens));
+                }
+                Err(error) => accept_failed(&error).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = shutdown.cancelled() => {}
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(shared.config.drain_deadline, connections.wait())
+        .await
+        .is_ok()
+    {
+        return 0;
+    }
+    let unfinished = connections.len();
+    tracing::warn!(
+        connections = unfinished,
+        "calls did not finish before the deadline and are cut"
+    );
+    shared.cut.cancel();
+    if tokio::time::timeout(LAST_WORDS, connections.wait())
+        .await
+        .is_err()
+    {
+        kill.cancel();
+        connections.wait().await;
+    }
+    unfinished
+}
+
+async fn connection(
+    shared: Arc<Shared>,
+    http: http1::Builder,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    (shutdown, kill): (CancellationToken, CancellationToken),
+) {
+    let _permit = permit;
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a client's connection is gone already");
+        return;
+    }
+    let socket = ClientSocket::new(stream, shared.config.client_stall_timeout);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = kill.cancelled() => return,
+            }
+        }
+        () = kill.cancelled() => return,
+    };
+    if let Err(error) = ended {
+        // Clients leave all the time; that is no fault of ours.
+        tracing::debug!(error = %Chain(&error), "a client's connection ended early");
+    }
+}
+
+fn http(config: &GatewayConfig) -> http1::Builder {
+    let header_limit = usize::try_from(config.header_limit.0).unwrap_or(usize::MAX);
+    let mut http = http1::Builder::new();
+    // Twice our own limits: up to there, the refusal is ours and has a body that says why.
+    http.timer(TokioTimer::new())
+        .header_read_timeout(config.header_read_timeout)
+        .max_header_size(header_limit.saturating_mul(2))
+        .max_buf_size(header_limit.saturating_mul(2).max(BUFFER));
+    // Within its own default, hyper needs no memory for the list.
+    if config.header_count.saturating_mul(2) > HEADERS_OF_HYPER {
+        http.max_headers(config.header_count.saturating_mul(2));
+    }
+    http
+}
+
+async fn accept_failed(error: &io::Error) {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    ) {
+        return;
+    }
+    // Out of file descriptors, as a rule: some will be free in a moment.
+    tracing::error!(%error, "can't accept connections");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// How long a cut stream has to write its error event.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The most that is read or written at once for one connection.
+const BUFFER: usize = 256 << 10;
+const HEADERS_OF_HYPER: usize = 100;

@@ -1,0 +1,252 @@
+//! Why a call is not answered as asked: the one way from a [`Code`] to what a client reads.
+//!
+//! | status | code | retry headers |
+//! |---|---|---|
+//! | 400 | `invalid_request` `invalid_json` `missing_field` | - |
+//! | 401 | `invalid_api_key` | - |
+//! | 403 | `permission_denied` `model_not_allowed` | - |
+//! | 404 | `model_not_found` `unknown_url` | - |
+//! | 405 | `method_not_allowed` | `Allow` |
+//! | 413 | `request_too_large` | - |
+//! | 502 | `upstream_disconnected` `upstream_error` | - |
+//! | 503 | `model_parked` `model_unplaceable` | `x-should-retry: false` |
+//! | 503 | `model_loading` `queue_full` `unavailable` `shutting_down` | `Retry-After` |
+//! | 504 | `upstream_timeout` | - |
+//!
+//! An engine's own error keeps its status, message and `Retry-After`, and gets this shape.
+
+mod engine;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+pub(super) use self::engine::EngineError;
+use crate::{
+    api::openai::{ErrorBody, ErrorObject},
+    error::{Code, Retry},
+    route::{NoRoute, Waiting},
+};
+
+/// A refusal, ready to be written as an answer or as a last event.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    kind: Cow<'static, str>,
+    code: Cow<'static, str>,
+    message: Box<str>,
+    param: Option<&'static str>,
+    retry_after: Option<u32>,
+    /// Tells SDKs not to try again what would fail again.
+    never_again: bool,
+    /// The methods that the path has.
+    allow: Option<&'static str>,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// What `code` implies, with a sentence for people.
+    pub(super) fn new(code: Code, message: impl Into<Box<str>>) -> Self {
+        let (status, kind) = shape(code);
+        let server_side = status.is_server_error();
+        Self {
+            status,
+            kind: Cow::Borrowed(kind),
+            code: Cow::Borrowed(code.as_str()),
+            message: message.into(),
+            param: None,
+            retry_after: match code.retry() {
+                Retry::After(span) => Some(whole_seconds(span)),
+                Retry::Now | Retry::Never => None,
+            },
+            // SDKs don't repeat a 4xx of ours anyway.
+            never_again: server_side && code.retry() == Retry::Never,
+            allow: None,
+        }
+    }
+
+    /// What a call gets that is still under way when the process must end.
+    pub(super) fn shutting_down() -> Self {
+        Self::new(Code::ShuttingDown, "this gateway is stopping; ask again")
+    }
+
+    /// The same for the field that is wrong.
+    #[must_use]
+    pub(super) fn with_param(self, param: &'static str) -> Self {
+        let param = Some(param);
+        Self { param, ..self }
+    }
+
+    /// The same with a more exact status.
+    #[must_use]
+    pub(super) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The same for a path that has only these methods.
+    #[must_use]
+    pub(super) fn with_allow(self, methods: &'static str) -> Self {
+        let allow = Some(methods);
+        Self { allow, ..self }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The error as clients read it.
+    pub(super) fn object(&self) -> ErrorObject {
+        ErrorObject {
+            message: self.message.to_string(),
+            kind: self.kind.to_string(),
+            param: self.param.map(str::to_owned),
+            code: Some(self.code.to_string()),
+        }
+    }
+
+    /// The error as the last event of a stream.
+    pub(super) fn event(&self) -> Bytes {
+        Bytes::from(format!("data: {}\n\n", self.json()))
+    }
+
+    /// The error as an answer.
+    pub(super) fn response(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.json()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.never_again {
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        response
+    }
+
+    fn json(&self) -> String {
+        let body = ErrorBody {
+            error: self.object(),
+        };
+        // A struct of four texts has a JSON form.
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+}
+
+impl From<NoRoute> for Refusal {
+    fn from(reason: NoRoute) -> Self {
+        match reason {
+            NoRoute::UnknownModel(_) => {
+                Self::new(Code::ModelNotFound, reason.to_string()).with_param("model")
+            }
+            NoRoute::NoEndpoint(model, Waiting::Loading(state)) => Self::new(
+                Code::ModelLoading,
+                format!("{model} is not ready yet: {state}"),
+            ),
+            NoRoute::NoEndpoint(model, Waiting::Unplaceable(why)) => Self::new(
+                Code::ModelUnplaceable,
+                format!("{model} is not placed: {why}"),
+            ),
+            NoRoute::NoEndpoint(model, Waiting::Parked(why)) => Self::new(
+                Code::ModelParked,
+                format!("{model} failed too often and is not started again by itself: {why}"),
+            ),
+        }
+    }
+}
+
+/// The one table from codes to what OpenAI clients expect.
+fn shape(code: Code) -> (StatusCode, &'static str) {
+    const INVALID: &str = "invalid_request_error";
+    const PERMISSION: &str = "permission_error";
+    const SERVER: &str = "server_error";
+    match code {
+        Code::InvalidRequest | Code::InvalidJson | Code::MissingField => {
+            (StatusCode::BAD_REQUEST, INVALID)
+        }
+        Code::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID),
+        Code::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID),
+        Code::PermissionDenied | Code::ModelNotAllowed => (StatusCode::FORBIDDEN, PERMISSION),
+        Code::ModelNotFound | Code::UnknownUrl | Code::NotFound => (StatusCode::NOT_FOUND, INVALID),
+        Code::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, INVALID),
+        Code::Conflict => (StatusCode::CONFLICT, INVALID),
+        Code::UpstreamError | Code::UpstreamDisconnected => (StatusCode::BAD_GATEWAY, SERVER),
+        Code::UpstreamTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER),
+        Code::ModelUnplaceable
+        | Code::ModelParked
+        | Code::ModelLoading
+        | Code::QueueFull
+        | Code::ShuttingDown
+        | Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, SERVER),
+        Code::Fenced | Code::VerificationFailed | Code::Internal => {
+            (StatusCode::INTERNAL_SERVER_ERROR, SERVER)
+        }
+    }
+}
+
+/// Rounded up: a client that comes back too early is refused again. At most 120 s, above which openai-python
+/// does not come back at all.
+fn whole_seconds(span: std::time::Duration) -> u32 {
+    u32::try_from(span.as_millis().div_ceil(1000)).map_or(LONGEST_WAIT, |s| s.min(LONGEST_WAIT))
+}
+
+const LONGEST_WAIT: u32 = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(refusal: &Refusal, name: &str) -> Option<String> {
+        let response = refusal.response();
+        Some(response.headers().get(name)?.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_body_has_the_shape_that_sdks_read() {
+        let refusal = Refusal::from(NoRoute::UnknownModel("x".into()));
+        let body: serde_json::Value = serde_json::from_slice(refusal.response().body()).unwrap();
+        let expected = serde_json::json!({"error": {
+            "message": "the model \"x\" does not exist",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }});
+        assert_eq!(body, expected);
+        assert_eq!(refusal.status(), 404);
+        let body = refusal.response().into_body();
+        let text = str::from_utf8(&body).unwrap();
+        assert_eq!(refusal.event(), format!("data: {text}\n\n"));
+    }
+
+    #[test]
+    fn what_can_pass_says_when_to_come_back_and_what_can_not_says_so() {
+        let model: crate::id::ModelName = "m".parse().unwrap();
+        let refusal = |waiting| Refusal::from(NoRoute::NoEndpoint(model.clone(), waiting));
+        let loading = refusal(Waiting::Loading("fetching weights (43 %)".into()));
+        assert_eq!(header(&loading, "retry-after").as_deref(), Some("2"));
+        assert_eq!(header(&loading, "x-should-retry"), None);
+        assert!(loading.object().message.contains("fetching weights (43 %)"));
+        for waiting in [
+            Waiting::Parked("SIGILL".into()),
+            Waiting::Unplaceable("short by 3 GiB".into()),
+        ] {
+            let refusal = refusal(waiting);
+            assert_eq!(refusal.status(), 503);
+            assert_eq!(header(&refusal, "x-should-retry").as_deref(), Some("false"));
+            assert_eq!(header(&refusal, "retry-after"), None);
+        }
+        assert_eq!(whole_seconds(std::time::Duration::from_millis(1001)), 2);
+        assert_eq!(whole_seconds(std::time::Duration::from_secs(999)), 120);
+    }
+}

@@ -1,0 +1,224 @@
+//! An engine's own error, put into the shape that clients read.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, StatusCode, header};
+use serde_json::Value;
+
+use super::{LONGEST_WAIT, Refusal, shape};
+use crate::error::Code;
+
+/// What an engine said instead of an answer.
+#[derive(Debug)]
+pub(in crate::gateway) struct EngineError<'a> {
+    /// The answer's status; absent when the error came as an event.
+    pub(in crate::gateway) status: Option<StatusCode>,
+    /// The answer's headers, where there are any.
+    pub(in crate::gateway) headers: Option<&'a HeaderMap>,
+    /// The body, or an event's data.
+    pub(in crate::gateway) body: &'a [u8],
+}
+
+/// The parts of an error that engines write, in any of their ways.
+#[derive(Default)]
+struct Parts {
+    message: Option<String>,
+    kind: Option<String>,
+    code: Option<String>,
+    /// An integer code, which engines use for the status.
+    number: Option<u64>,
+}
+
+impl From<EngineError<'_>> for Refusal {
+    fn from(error: EngineError<'_>) -> Self {
+        let EngineError {
+            status,
+            headers,
+            body,
+        } = error;
+        let parts = Parts::read(body);
+        let status = status
+            .or_else(|| StatusCode::from_u16(u16::try_from(parts.number?).ok()?).ok())
+            .filter(|status| status.is_client_error() || status.is_server_error())
+            .unwrap_or(StatusCode::BAD_GATEWAY);
+        let kind = parts.kind.unwrap_or_default();
+        let (kind, code) = match kind.as_str() {
+            // llama.cpp's name for what OpenAI calls context_length_exceeded.
+            "exceed_context_size_error" => (
+                Cow::Borrowed("invalid_request_error"),
+                Cow::Borrowed("context_length_exceeded"),
+            ),
+            "" => {
+                let code = if status.is_client_error() {
+                    Code::InvalidRequest
+                } else {
+                    Code::UpstreamError
+                };
+                (Cow::Borrowed(shape(code).1), Cow::Borrowed(code.as_str()))
+            }
+            _ => {
+                let code = slug(&kind);
+                (Cow::Owned(kind), Cow::Owned(code))
+            }
+        };
+        let retry_after = headers
+            .and_then(|headers| headers.get(header::RETRY_AFTER))
+            .and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok())
+            .map(|seconds| seconds.min(LONGEST_WAIT));
+        let message = parts
+            .message
+            .unwrap_or_else(|| format!("the engine answered with status {}", status.as_u16()));
+        Self {
+            status,
+            kind,
+            code: parts.code.map_or(code, Cow::Owned),
+            message: message.into(),
+            param: None,
+            retry_after,
+            never_again: false,
+            allow: None,
+        }
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    fn read(body: &[u8]) -> Self {
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            let text = String::from_utf8_lossy(body);
+            let text: String = text.trim().chars().take(MESSAGE).collect();
+            return Self {
+                message: Some(text).filter(|text| !text.is_empty()),
+                ..Self::default()
+            };
+        };
+        // OpenAI's way nests the error; vLLM's older way is flat; FastAPI says `detail`.
+        let error = value.get("error").unwrap_or(&value);
+        let text = |name: &str| Some(error.get(name)?.as_str()?.to_owned());
+        Self {
+            message: text("message")
+                .or_else(|| error.as_str().map(str::to_owned))
+                .or_else(|| Some(value.get("detail")?.to_string())),
+            kind: text("type").filter(|kind| !kind.is_empty()),
+            code: text("code").filter(|code| !code.is_empty()),
+            number: error.get("code").and_then(Value::as_u64),
+        }
+    }
+}
+
+/// `BadRequestError` and `invalid_request_error` as codes: `bad_request`, `invalid_request`.
+fn slug(kind: &str) -> String {
+    let mut slug = String::with_capacity(kind.len() + 4);
+    for c in kind.chars().take(64) {
+        if c.is_ascii_uppercase() && !slug.is_empty() && !slug.ends_with('_') {
+            slug.push('_');
+        }
+        slug.push(if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '_'
+        });
+    }
+    match slug.strip_suffix("_error") {
+        Some(stem) if !stem.is_empty() => stem.to_owned(),
+        _ => slug,
+    }
+}
+
+/// Longer texts are pages, not messages.
+const MESSAGE: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, body: &str) -> (u16, String, String, String) {
+        let refusal = Refusal::from(EngineError {
+            status: Some(StatusCode::from_u16(status).unwrap()),
+            headers: None,
+            body: body.as_bytes(),
+        });
+        let object = refusal.object();
+        (
+            refusal.status().as_u16(),
+            object.kind,
+            object.code.unwrap(),
+            object.message,
+        )
+    }
+
+    fn expect(status: u16, kind: &str, code: &str, message: &str) -> (u16, String, String, String) {
+        (status, kind.to_owned(), code.to_owned(), message.to_owned())
+    }
+
+    #[test]
+    fn the_errors_of_each_engine_get_one_shape_with_a_text_as_code() {
+        let llamacpp = r#"{"error":{"code":400,"message":"m","type":"invalid_request_error"}}"#;
+        let invalid = expect(400, "invalid_request_error", "invalid_request", "m");
+        assert_eq!(read(400, llamacpp), invalid);
+        let context = r#"{"error":{"code":400,"message":"m","type":"exceed_context_size_error"}}"#;
+        let exceeded = expect(400, "invalid_request_error", "context_length_exceeded", "m");
+        assert_eq!(read(400, context), exceeded);
+        let vllm =
+            r#"{"object":"error","message":"m","type":"BadRequestError","param":null,"code":400}"#;
+        assert_eq!(
+            read(400, vllm),
+            expect(400, "BadRequestError", "bad_request", "m")
+        );
+        let openai = r#"{"error":{"message":"m","type":"t_error","code":"own_slug"}}"#;
+        assert_eq!(read(429, openai), expect(429, "t_error", "own_slug", "m"));
+        let fastapi = r#"{"detail":"Not Found"}"#;
+        let missing = expect(
+            404,
+            "invalid_request_error",
+            "invalid_request",
+            "\"Not Found\"",
+        );
+        assert_eq!(read(404, fastapi), missing);
+        let page = expect(500, "server_error", "upstream_error", "<html>");
+        assert_eq!(read(500, "<html>"), page);
+        assert_eq!(read(503, "").3, "the engine answered with status 503");
+    }
+
+    #[test]
+    fn an_error_in_an_event_has_the_status_that_it_names() {
+        let status = |body: &str| {
+            Refusal::from(EngineError {
+                status: None,
+                headers: None,
+                body: body.as_bytes(),
+            })
+            .status()
+            .as_u16()
+        };
+        assert_eq!(status(r#"{"error":{"code":400,"message":"m"}}"#), 400);
+        assert_eq!(status(r#"{"error":{"code":200,"message":"m"}}"#), 502);
+        assert_eq!(status(r#"{"error":{"code":"x","message":"m"}}"#), 502);
+    }
+
+    #[test]
+    fn retry_after_is_passed_and_bounded() {
+        let retry = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, value.parse().unwrap());
+            let refusal = Refusal::from(EngineError {
+                status: Some(StatusCode::TOO_MANY_REQUESTS),
+                headers: Some(&headers),
+                body: b"",
+            });
+            let response = refusal.response();
+            Some(
+                response
+                    .headers()
+                    .get("retry-after")?
+                    .to_str()
+                    .unwrap()
+                    .to_owned(),
+            )
+        };
+        assert_eq!(retry("7").as_deref(), Some("7"));
+        assert_eq!(retry("7000").as_deref(), Some("120"));
+        assert_eq!(retry("Wed, 21 Oct 2026 07:28:00 GMT"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Stage 8, respond: the answer as the client gets it.
+
+mod body;
+mod unary;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+pub(super) use self::{
+    body::AnswerBody,
+    unary::{UnaryBounds, unary},
+};
+use super::{account::Account, feed::Feed, idle::Idle, refusal::Refusal};
+
+/// A stream that has begun.
+pub(super) fn stream(
+    feed: Feed,
+    account: Option<Account>,
+    idle: Idle,
+    cut: tokio_util::sync::WaitForCancellationFutureOwned,
+) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::events(feed, account, idle, cut));
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Asks nginx and what follows its ways not to hold events back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A small JSON answer of our own.
+pub(super) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<AnswerBody> {
+    // What is answered so are structs of texts and numbers, which have a JSON form.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(AnswerBody::whole(Bytes::from(body)));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// A refusal as an answer.
+pub(super) fn refuse(refusal: &Refusal) -> Response<AnswerBody> {
+    refusal.response().map(AnswerBody::whole)
+}

@@ -1,0 +1,190 @@
+//! Answers in one piece.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header, response};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::{AnswerBody, body::Broken};
+use crate::{
+    error::{Chain, Code},
+    gateway::{
+        account::Account,
+        idle::Idle,
+        refusal::{EngineError, Refusal},
+        rewrite::{AnswerRewriter, Output},
+        wire::Exchange,
+    },
+};
+
+/// What bounds the answer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::gateway) struct UnaryBounds {
+    /// Answers of up to so many bytes are held until they are whole, so that one that breaks off is refused
+    /// instead; longer ones pass as they come.
+    pub(in crate::gateway) hold: usize,
+    /// The longest time without a byte.
+    pub(in crate::gateway) idle: Duration,
+}
+
+/// The part of a long answer that was not passed on yet.
+pub(in crate::gateway) struct Rest {
+    exchange: Exchange,
+    rewriter: Option<AnswerRewriter>,
+    out: Output,
+    account: Option<Account>,
+    idle: Idle,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// An engine's answer as the client gets it: under the name it asked for.
+pub(in crate::gateway) async fn unary(
+    head: response::Parts,
+    mut exchange: Exchange,
+    model: &str,
+    account: &mut Option<Account>,
+    bounds: UnaryBounds,
+    cut: WaitForCancellationFutureOwned,
+) -> Result<Response<AnswerBody>, Refusal> {
+    let mut idle = Idle::new(bounds.idle);
+    if !head.status.is_success() {
+        return Err(engine_error(&head, &mut exchange, &mut idle).await);
+    }
+    let mut rewriter = AnswerRewriter::new(model);
+    let mut out = Output::default();
+    let mut whole = false;
+    while !whole && out.len() <= bounds.hold {
+        match poll_fn(|cx| poll_piece(&mut exchange, &mut idle, cx)).await? {
+            Some(piece) => rewriter.feed(piece, &mut out),
+            None => whole = true,
+        }
+    }
+    if let Some(account) = account {
+        account.content();
+    }
+    let body = if whole {
+        if let (Some(account), Some(usage)) = (account, rewriter.into_usage()) {
+            account.usage(usage);
+        }
+        AnswerBody::whole(out.take())
+    } else {
+        AnswerBody::Rest(Box::new(Rest {
+            exchange,
+            rewriter: Some(rewriter),
+            out,
+            account: account.take(),
+            idle,
+            cut: Box::pin(cut),
+        }))
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    let json = HeaderValue::from_static("application/json");
+    let kind = head.headers.get(header::CONTENT_TYPE).cloned();
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, kind.unwrap_or(json));
+    Ok(response)
+}
+
+/// Reads an engine's error, a bounded part of it, and puts it into the shape that clients read.
+async fn engine_error(head: &response::Parts, exchange: &mut Exchange, idle: &mut Idle) -> Refusal {
+    let mut body = Output::default();
+    while body.len() < ERROR_BODY {
+        // An error that breaks off is an error still.
+        match poll_fn(|cx| poll_piece(exchange, idle, cx)).await {
+            Ok(Some(piece)) => body.push(piece),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    EngineError {
+        status: Some(head.status),
+        headers: Some(&head.headers),
+        body: &body.take(),
+    }
+    .into()
+}
+
+fn poll_piece(
+    exchange: &mut Exchange,
+    idle: &mut Idle,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, Refusal>> {
+    match exchange.poll_chunk(cx) {
+        Poll::Ready(piece) => {
+            idle.touch();
+            Poll::Ready(piece.transpose().map_err(|error| {
+                let how = format!("the engine broke off: {}", Chain(&error));
+                Refusal::new(Code::UpstreamDisconnected, how)
+            }))
+        }
+        Poll::Pending => {
+            ready!(idle.poll(cx));
+            let message = "the engine fell silent in its answer";
+            Poll::Ready(Err(Refusal::new(Code::UpstreamTimeout, message)))
+        }
+    }
+}
+
+// === impl Rest ===
+
+impl Rest {
+    pub(super) fn poll_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            if !self.out.is_empty() {
+                return Poll::Ready(Some(Ok(self.out.take())));
+            }
+            let Some(rewriter) = &mut self.rewriter else {
+                return Poll::Ready(None);
+            };
+            let cut = self.cut.as_mut().poll(cx).is_ready();
+            let piece = if cut {
+                Err(Refusal::shutting_down())
+            } else {
+                ready!(poll_piece(&mut self.exchange, &mut self.idle, cx))
+            };
+            match piece {
+                Ok(Some(piece)) => rewriter.feed(piece, &mut self.out),
+                Ok(None) => {
+                    let usage = self.rewriter.take().and_then(AnswerRewriter::into_usage);
+                    self.close(usage, StatusCode::OK);
+                }
+                Err(refusal) => {
+                    self.rewriter = None;
+                    self.close(None, refusal.status());
+                    return Poll::Ready(Some(Err(Broken)));
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, usage: Option<Bytes>, status: StatusCode) {
+        if let Some(mut account) = self.account.take() {
+            account.ended(status);
+            if let Some(usage) = usage {
+                account.usage(usage);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest")
+            .field("exchange", &self.exchange)
+            .finish_non_exhaustive()
+    }
+}
+
+/// No message that a client reads is longer.
+const ERROR_BODY: usize = 64 << 10;

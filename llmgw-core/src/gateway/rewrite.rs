@@ -1,0 +1,386 @@
+//! Edits answers while they pass: the model is called what the client called it, and usage that it did not ask
+//! for is taken out.
+//!
+//! What OpenAI's clients see without `include_usage` is a stream without `usage`. The gateway asks the engine
+//! for it all the same, so the chunk that has only usage is dropped, and a `usage` beside content (llama.cpp's
+//! `/v1/completions` writes one unasked) is cut out.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    json::{Mark, Member, Scanner, cut_range},
+    sse::{Payload, payload},
+};
+
+/// Bytes on their way to the client. One piece alone is passed on as it is; several become one, which costs
+/// less than to write them one by one.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    alone: Bytes,
+    joined: BytesMut,
+}
+
+/// Edits the events of one stream.
+#[derive(Debug)]
+pub(super) struct EventRewriter {
+    /// The name that the client asked for, in quotes.
+    model: Bytes,
+    strip_usage: bool,
+}
+
+/// What an event was.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Seen {
+    /// A comment, or data that says nothing yet.
+    Other,
+    /// Usage alone.
+    Usage(Bytes),
+    /// A piece of the answer, with usage where the engine told it.
+    Content(Option<Bytes>),
+    /// The engine's error.
+    Error(Bytes),
+    /// `[DONE]`
+    Done,
+}
+
+/// Edits one JSON answer that comes in pieces.
+#[derive(Debug)]
+pub(super) struct AnswerRewriter {
+    scanner: Scanner,
+    model: Bytes,
+    /// Within the engine's own value of `model`.
+    skipping: bool,
+    /// The value of `usage`, as far as it came.
+    usage: BytesMut,
+    in_usage: bool,
+}
+
+/// Where the members stand in an event's data.
+#[derive(Debug, Default)]
+struct Places {
+    model: Range<usize>,
+    usage: Range<usize>,
+    choices: Range<usize>,
+    error: Range<usize>,
+}
+
+// === impl EventRewriter ===
+
+impl EventRewriter {
+    pub(super) fn new(model: &str, strip_usage: bool) -> Self {
+        let model = quoted(model);
+        Self { model, strip_usage }
+    }
+
+    /// Passes an event on, as the client should see it. `[DONE]` and errors are told, not passed on.
+    pub(super) fn event(&self, event: Bytes, out: &mut Output) -> Seen {
+        let data = match payload(&event) {
+            Payload::Nothing | Payload::Lines => {
+                out.push(event);
+                return Seen::Other;
+            }
+            Payload::Error(range) => return Seen::Error(event.slice(range)),
+            Payload::Data(range) => range,
+        };
+        let text = event.slice(data.clone());
+        if text.trim_ascii() == b"[DONE]" {
+            return Seen::Done;
+        }
+        let places = Places::find(&text);
+        if is_told(&text, &places.error) {
+            return Seen::Error(text);
+        }
+        let usage = is_told(&text, &places.usage).then(|| text.slice(places.usage.clone()));
+        let choices = text.get(places.choices.clone()).unwrap_or_default();
+        let has_content = choices.len() > 2 && !is_empty_array(choices);
+        if let (Some(usage), true, false) = (&usage, self.strip_usage, has_content) {
+            return Seen::Usage(usage.clone());
+        }
+
+        let mut edits: [(Range<usize>, &[u8]); 2] = Default::default();
+        let engine_model = text.get(places.model.clone()).unwrap_or_default();
+        if engine_model.starts_with(b"\"") && engine_model != self.model {
+            edits[0] = (places.model, &self.model);
+        }
+        if self.strip_usage && !places.usage.is_empty() {
+            edits[1] = (cut_range(&text, "usage", places.usage), b"");
+        }
+        if edits.iter().all(|(range, _)| range.is_empty()) {
+            out.push(event);
+        } else {
+            edits.sort_by_key(|(range, _)| range.start);
+            let mut from = 0;
+            for (range, with) in edits.iter().filter(|(range, _)| !range.is_empty()) {
+                out.extend(
+                    event
+                        .get(from..data.start + range.start)
+                        .unwrap_or_default(),
+                );
+                out.extend(with);
+                from = data.start + range.end;
+            }
+            out.extend(event.get(from..).unwrap_or_default());
+        }
+        match (has_content, usage) {
+            (true, usage) => Seen::Content(usage),
+            (false, Some(usage)) => Seen::Usage(usage),
+            (false, None) => Seen::Other,
+        }
+    }
+}
+
+// === impl AnswerRewriter ===
+
+impl AnswerRewriter {
+    pub(super) fn new(model: &str) -> Self {
+        Self {
+            scanner: Scanner::default(),
+            model: quoted(model),
+            skipping: false,
+            usage: BytesMut::new(),
+            in_usage: false,
+        }
+    }
+
+    /// Passes the next piece on.
+    pub(super) fn feed(&mut self, piece: Bytes, out: &mut Output) {
+        let Self {
+            scanner,
+            model,
+            skipping,
+            usage,
+            in_usage,
+        } = self;
+        let (mut from, mut usage_from) = (0, 0);
+        scanner.feed(&piece, |mark| match mark {
+            Mark::Start(Member::Model, at) if piece.get(at) == Some(&b'"') => {
+                out.push(piece.slice(from..at));
+                out.push(model.clone());
+                *skipping = true;
+            }
+            Mark::End(Member::Model, at) if *skipping => {
+                *skipping = false;
+                from = at;
+            }
+            Mark::Start(Member::Usage, at) => {
+                usage.clear();
+                *in_usage = true;
+                usage_from = at;
+            }
+            Mark::End(Member::Usage, at) => {
+                *in_usage = false;
+                keep(usage, piece.get(usage_from..at).unwrap_or_default());
+            }
+            Mark::Start(..) | Mark::End(..) => {}
+        });
+        if *in_usage {
+            keep(usage, piece.get(usage_from..).unwrap_or_default());
+        }
+        if !*skipping {
+            out.push(piece.slice(from..));
+        }
+    }
+
+    /// The engine's usage, once the answer has passed.
+    pub(super) fn into_usage(self) -> Option<Bytes> {
+        let told = !self.usage.is_empty() && self.usage.as_ref() != b"null";
+        told.then(|| self.usage.freeze())
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    fn find(text: &[u8]) -> Self {
+        let mut places = Self::default();
+        Scanner::default().feed(text, |mark| match mark {
+            Mark::Start(member, at) => *places.of(member) = at..at,
+            Mark::End(member, at) => places.of(member).end = at,
+        });
+        places
+    }
+
+    fn of(&mut self, member: Member) -> &mut Range<usize> {
+        match member {
+            Member::Model => &mut self.model,
+            Member::Usage => &mut self.usage,
+            Member::Choices => &mut self.choices,
+            Member::Error => &mut self.error,
+        }
+    }
+}
+
+// === impl Output ===
+
+impl Output {
+    /// Adds a piece.
+    pub(super) fn push(&mut self, piece: Bytes) {
+        if self.is_empty() {
+            self.alone = piece;
+        } else {
+            self.extend(&piece);
+        }
+    }
+
+    /// Adds a copy of a piece.
+    pub(super) fn extend(&mut self, piece: &[u8]) {
+        if !self.alone.is_empty() {
+            self.joined
+                .extend_from_slice(&std::mem::take(&mut self.alone));
+        }
+        self.joined.extend_from_slice(piece);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.alone.len() + self.joined.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All that was added since the last time.
+    pub(super) fn take(&mut self) -> Bytes {
+        if self.joined.is_empty() {
+            std::mem::take(&mut self.alone)
+        } else {
+            self.joined.split().freeze()
+        }
+    }
+}
+
+fn quoted(model: &str) -> Bytes {
+    // A name that was resolved has no character that JSON escapes.
+    Bytes::from(format!("\"{model}\""))
+}
+
+/// Whether the member is there and not `null`.
+fn is_told(text: &[u8], value: &Range<usize>) -> bool {
+    let value = text.get(value.clone()).unwrap_or_default();
+    !value.is_empty() && value != b"null"
+}
+
+fn is_empty_array(value: &[u8]) -> bool {
+    let inner = value
+        .strip_prefix(b"[")
+        .and_then(|inner| inner.strip_suffix(b"]"));
+    inner.is_some_and(|inner| inner.trim_ascii().is_empty())
+}
+
+fn keep(usage: &mut BytesMut, piece: &[u8]) {
+    if usage.len() + piece.len() <= MAX_USAGE {
+        usage.extend_from_slice(piece);
+    }
+}
+
+/// A usage object has some hundred bytes; one that is larger is not read.
+const MAX_USAGE: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rewritten(strip: bool, event: &str) -> (String, Seen) {
+        let mut out = Output::default();
+        let rewriter = EventRewriter::new("asked", strip);
+        let seen = rewriter.event(Bytes::copy_from_slice(event.as_bytes()), &mut out);
+        (String::from_utf8(out.take().to_vec()).unwrap(), seen)
+    }
+
+    #[test]
+    fn a_chunk_gets_the_asked_name_and_loses_usage_that_nobody_asked_for() {
+        let event = "data: {\"id\":1,\"model\":\"m\",\"usage\":{\"a\":1},\"choices\":[{\"x\":\"model\"}]}\n\n";
+        let (text, seen) = rewritten(true, event);
+        assert_eq!(
+            text,
+            "data: {\"id\":1,\"model\":\"asked\",\"choices\":[{\"x\":\"model\"}]}\n\n"
+        );
+        assert_eq!(seen, Seen::Content(Some(Bytes::from_static(b"{\"a\":1}"))));
+        let (text, _) = rewritten(false, event);
+        assert_eq!(text, event.replace("\"m\"", "\"asked\""));
+    }
+
+    #[test]
+    fn usage_before_the_model_and_usage_first_are_cut_too() {
+        let (text, _) = rewritten(
+            true,
+            "data: {\"usage\":null,\"model\":\"m\",\"choices\":[1]}\n\n",
+        );
+        assert_eq!(text, "data: {\"model\":\"asked\",\"choices\":[1]}\n\n");
+    }
+
+    #[test]
+    fn the_chunk_of_usage_alone_is_dropped_only_when_nobody_asked() {
+        let event = "data: {\"choices\":[ ],\"model\":\"asked\",\"usage\":{\"a\":1}}\n\n";
+        let usage = Seen::Usage(Bytes::from_static(b"{\"a\":1}"));
+        assert_eq!(rewritten(true, event), (String::new(), usage));
+        let (text, seen) = rewritten(false, event);
+        assert_eq!(
+            (text.as_str(), matches!(seen, Seen::Usage(_))),
+            (event, true)
+        );
+    }
+
+    #[test]
+    fn an_event_that_needs_no_edit_is_not_copied() {
+        let event = Bytes::from_static(b"data: {\"model\":\"asked\",\"choices\":[1]}\n\n");
+        let mut out = Output::default();
+        EventRewriter::new("asked", true).event(event.clone(), &mut out);
+        assert_eq!(out.take().as_ptr(), event.as_ptr());
+    }
+
+    #[test]
+    fn the_end_and_errors_are_told_and_not_passed() {
+        assert_eq!(
+            rewritten(true, "data: [DONE]\n\n"),
+            (String::new(), Seen::Done)
+        );
+        let (text, seen) = rewritten(true, "data: {\"error\":{\"code\":400}}\n\n");
+        assert_eq!((text.as_str(), matches!(seen, Seen::Error(_))), ("", true));
+        let (text, seen) = rewritten(true, "error: {\"code\":400}\n\n");
+        assert_eq!((text.as_str(), matches!(seen, Seen::Error(_))), ("", true));
+        let chunk = "data: {\"error\":null,\"choices\":[1]}\n\n";
+        assert_eq!(
+            rewritten(true, chunk),
+            (chunk.to_owned(), Seen::Content(None))
+        );
+        assert_eq!(
+            rewritten(true, ": x\n\n"),
+            (": x\n\n".to_owned(), Seen::Other)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_edited_the_same_for_every_cut(
+            cuts in prop::collection::vec(any::<usize>(), 0..10),
+            text in r#"[\\"{}é]{0,10}"#,
+        ) {
+            let answer = |model: &str| serde_json::json!({
+                "choices": [{"text": text, "model": "inner"}],
+                "model": model,
+                "usage": {"prompt_tokens": 7, "text": text},
+                "z": {"usage": null, "model": text},
+            });
+            let sent = answer("served").to_string();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (sent.len() + 1)).collect();
+            cuts.push(sent.len());
+            cuts.sort_unstable();
+            let mut rewriter = AnswerRewriter::new("asked");
+            let mut out = Output::default();
+            let mut from = 0;
+            for cut in cuts {
+                rewriter.feed(Bytes::copy_from_slice(&sent.as_bytes()[from..cut]), &mut out);
+                from = cut;
+            }
+            prop_assert_eq!(out.take(), answer("asked").to_string());
+            let usage: serde_json::Value =
+                serde_json::from_slice(&rewriter.into_usage().unwrap()).unwrap();
+            prop_assert_eq!(&usage["prompt_tokens"], 7);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The replicas that the gateway knows: what each is answering now, and its idle connections.
+//!
+//! An entry is made when a replica is first chosen and goes when the route table no longer has it: a connection
+//! is never kept beyond the life of its replica, so that a port which another one listens on later can't get
+//! its requests.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use super::wire::Wire;
+use crate::{
+    id::ReplicaId,
+    route::{Endpoint, RouteTable},
+};
+
+/// What the gateway is doing; readable at any time, by anyone who holds it.
+#[derive(Clone, Debug)]
+pub struct LoadTable {
+    upstreams: Arc<Upstreams>,
+}
+
+/// What one replica is doing for this gateway.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReplicaLoad {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Calls that it is answering now.
+    pub in_flight: u64,
+    /// Calls that it was given since this gateway knows it.
+    pub requests: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Upstreams {
+    replicas: ArcSwap<HashMap<ReplicaId, Arc<Upstream>>>,
+    calls: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) endpoint: Endpoint,
+    /// The replica id, as it stands in every answer's header.
+    pub(super) header: HeaderValue,
+    /// The `Host` that it is asked for.
+    pub(super) host: HeaderValue,
+    in_flight: AtomicU64,
+    requests: AtomicU64,
+    /// Idle connections; the one used last is used next, so that those not needed time out.
+    idle: Mutex<Vec<Idle>>,
+    retired: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    wire: Box<Wire>,
+    since: Instant,
+}
+
+/// Counts a call while it lives.
+#[derive(Debug)]
+pub(super) struct CallGuard(Arc<Upstreams>);
+
+/// Counts a call on a replica while it lives.
+#[derive(Debug)]
+pub(super) struct LoadGuard(Arc<Upstream>);
+
+// === impl LoadTable ===
+
+impl LoadTable {
+    pub(super) fn new(upstreams: Arc<Upstreams>) -> Self {
+        Self { upstreams }
+    }
+
+    /// The replicas that have been given calls and still serve, by id.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<ReplicaLoad> {
+        let replicas = self.upstreams.replicas.load();
+        let mut loads: Vec<ReplicaLoad> = replicas
+            .iter()
+            .map(|(replica, upstream)| ReplicaLoad {
+                replica: *replica,
+                in_flight: upstream.in_flight.load(Ordering::Relaxed),
+                requests: upstream.requests.load(Ordering::Relaxed),
+            })
+            .collect();
+        loads.sort_unstable_by_key(|load| load.replica);
+        loads
+    }
+
+    /// Calls that this replica is answering now.
+    #[must_use]
+    pub fn in_flight_of(&self, replica: ReplicaId) -> u64 {
+        self.upstreams.outstanding(replica)
+    }
+
+    /// Client calls that are being answered now, those that wait or are refused included.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.upstreams.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Client calls since the start.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.upstreams.calls.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Upstreams ===
+
+impl Upstreams {
+    /// Counts a client call until the guard is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>) -> CallGuard {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        CallGuard(Arc::clone(self))
+    }
+
+    /// Calls that this replica is answering now.
+    pub(super) fn outstanding(&self, replica: ReplicaId) -> u64 {
+        let replicas = self.replicas.load();
+        let upstream = replicas.get(&replica);
+        upstream.map_or(0, |upstream| upstream.in_flight.load(Ordering::Relaxed))
+    }
+
+    /// The entry of a replica; made when it is not there, or when the replica listens elsewhere now.
+    pub(super) fn entry(&self, endpoint: Endpoint) -> Arc<Upstream> {
+        let known = |replicas: &HashMap<ReplicaId, Arc<Upstream>>| {
+            let upstream = replicas.get(&endpoint.replica)?;
+            (upstream.endpoint == endpoint).then(|| Arc::clone(upstream))
+        };
+        if let Some(upstream) = known(&self.replicas.load()) {
+            return upstream;
+        }
+        let made = Arc::new(Upstream::new(endpoint));
+        let mut entry = Arc::clone(&made);
+        self.replicas.rcu(|replicas| {
+            if let Some(upstream) = known(replicas) {
+                entry = upstream;
+                return HashMap::clone(replicas);
+            }
+            entry = Arc::clone(&made);
+            let mut replicas = HashMap::clone(replicas);
+            replicas.insert(endpoint.replica, Arc::clone(&made));
+            replicas
+        });
+        entry
+    }
+
+    /// Forgets the replicas that are not in the table, or are elsewhere now, and closes their idle connections.
+    /// Calls that are under way go on.
+    pub(super) fn keep(&self, table: &RouteTable) {
+        let serving: HashMap<ReplicaId, Endpoint> = table
+            .models()
+            .flat_map(|model| &model.endpoints)
+            .map(|endpoint| (endpoint.replica, *endpoint))
+            .collect();
+        let serves = |upstream: &Arc<Upstream>| {
+            serving.get(&upstream.endpoint.replica) == Some(&upstream.endpoint)
+        };
+        let before = self.replicas.rcu(|replicas| {
+            let kept = replicas.iter().filter(|(_, upstream)| serves(upstream));
+            kept.map(|(replica, upstream)| (*replica, Arc::clone(upstream)))
+                .collect::<HashMap<_, _>>()
+        });
+        for upstream in before.values().filter(|upstream| !serves(upstream)) {
+            upstream.retire();
+        }
+    }
+
+    /// Closes the connections that have been idle for longer than `limit`.
+    pub(super) fn close_idle(&self, limit: Duration) {
+        for upstream in self.replicas.load().values() {
+            let mut idle = upstream.lock();
+            idle.retain(|idle| idle.since.elapsed() < limit);
+        }
+    }
+
+    /// Closes all idle connections, and keeps none from now on.
+    pub(super) fn retire(&self) {
+        for upstream in self.replicas.load().values() {
+            upstream.retire();
+        }
+    }
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    fn new(endpoint: Endpoint) -> Self {
+        // Ids and addresses are plain ASCII.
+        let value =
+            |text: String| HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("-"));
+        Self {
+            endpoint,
+            header: value(endpoint.replica.to_string()),
+            host: value(endpoint.address.to_string()),
+            in_flight: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            idle: Mutex::default(),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a call on this replica until the guard is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> LoadGuard {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        LoadGuard(Arc::clone(self))
+    }
+
+    /// An idle connection that is still open and has been idle for less than `limit`.
+    pub(super) fn take(&self, limit: Duration) -> Option<Box<Wire>> {
+        loop {
+            let Idle { mut wire, since } = self.lock().pop()?;
+            if since.elapsed() < limit && wire.is_open() {
+                return Some(wire);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next call.
+    pub(super) fn put(&self, wire: Box<Wire>) {
+        let mut idle = self.lock();
+        if idle.len() < MAX_IDLE && !self.retired.load(Ordering::Acquire) {
+            let since = Instant::now();
+            idle.push(Idle { wire, since });
+        }
+    }
+
+    fn retire(&self) {
+        let mut idle = self.lock();
+        self.retired.store(true, Ordering::Release);
+        idle.clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Idle>> {
+        // A list of connections is right after any panic.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl CallGuard ===
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl LoadGuard ===
+
+impl LoadGuard {
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
+        &self.0
+    }
+}
+
+impl Drop for LoadGuard {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Idle connections per replica: more calls than this at once are rare, and only cost a new connection.
+const MAX_IDLE: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::{
+        clock::Timestamp,
+        route::{ModelRoute, Waiting},
+    };
+
+    fn endpoint(port: u16) -> Endpoint {
+        Endpoint {
+            replica: ReplicaId::generate(),
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+        }
+    }
+
+    fn table(endpoints: Vec<Endpoint>) -> RouteTable {
+        RouteTable::new([ModelRoute {
+            name: "m".parse().unwrap(),
+            aliases: Vec::new(),
+            created_at: Timestamp(0),
+            endpoints,
+            waiting: Waiting::Loading("starting".into()),
+        }])
+    }
+
+    #[test]
+    fn calls_are_counted_while_their_guards_live() {
+        let upstreams = Arc::new(Upstreams::default());
+        let load = LoadTable::new(Arc::clone(&upstreams));
+        let (a, b) = (endpoint(1), endpoint(2));
+        let call = upstreams.begin_call();
+        let first = upstreams.entry(a).begin();
+        let second = upstreams.entry(a).begin();
+        upstreams.entry(b);
+        assert_eq!(
+            (load.in_flight_of(a.replica), load.in_flight_of(b.replica)),
+            (2, 0)
+        );
+        assert_eq!((load.in_flight(), load.requests()), (1, 1));
+        drop((first, second, call));
+        assert_eq!((load.in_flight_of(a.replica), load.in_flight()), (0, 0));
+        assert_eq!(load.replicas().len(), 2);
+        assert_eq!(
+            load.replicas()
+                .iter()
+                .map(|load| load.requests)
+                .sum::<u64>(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_replica_that_left_the_table_or_moved_is_forgotten() {
+        let upstreams = Arc::new(Upstreams::default());
+        let (stays, goes, moves) = (endpoint(1), endpoint(2), endpoint(3));
+        let entries = [stays, goes, moves].map(|endpoint| upstreams.entry(endpoint));
+        let moved = Endpoint {
+            address: SocketAddr::from(([127, 0, 0, 1], 4)),
+            ..moves
+        };
+        upstreams.keep(&table(vec![stays, moved]));
+        let retired = entries.map(|entry| entry.retired.load(Ordering::Acquire));
+        assert_eq!(retired, [false, true, true]);
+        let replicas = LoadTable::new(upstreams).replicas();
+        let known: Vec<ReplicaId> = replicas.iter().map(|load| load.replica).collect();
+        assert_eq!(known, [stays.replica]);
+    }
+}

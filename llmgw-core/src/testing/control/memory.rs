@@ -300,49 +300,45 @@ impl State {
         view
     }
 
-    /// A trial by memory alone: whoever wants true placement asks the planner.
+    /// A trial by state and memory alone: whoever wants true placement asks the planner.
     fn report(&self, model: &Model) -> Report {
-        let mut rejections: Vec<Rejection> = Vec::new();
         let mut fits = None;
+        let mut rejections: Vec<Rejection> = Vec::new();
         let mut counts: BTreeMap<Check, usize> = BTreeMap::new();
-        let mut nearest: Option<(Bytes, Rejection)> = None;
         for node in &self.nodes {
-            let mut best: Option<(Bytes, Check)> = None;
+            let mut of_node: Vec<Rejection> = Vec::new();
             for profile in model.profiles() {
-                let Some((reason, lack)) = lack(node, profile) else {
+                let reasons = reasons(node, profile);
+                if reasons.is_empty() {
                     fits.get_or_insert_with(|| Fit {
                         node: node.id,
                         hostname: node.hostname.clone(),
                         profile: profile.name.clone(),
                     });
-                    continue;
-                };
-                if best.is_none_or(|(least, _)| lack < least) {
-                    best = Some((lack, reason.check));
+                } else {
+                    of_node.push(Rejection {
+                        node: node.id,
+                        hostname: node.hostname.clone(),
+                        profile: profile.name.clone(),
+                        reasons,
+                    });
                 }
-                let rejection = Rejection {
-                    node: node.id,
-                    hostname: node.hostname.clone(),
-                    profile: profile.name.clone(),
-                    reasons: vec![reason],
-                };
-                if nearest.as_ref().is_none_or(|(least, _)| lack < *least) {
-                    nearest = Some((lack, rejection.clone()));
-                }
-                rejections.push(rejection);
             }
-            if let Some((_, check)) = best {
-                *counts.entry(check).or_default() += 1;
+            let all_reject = of_node.len() == model.profiles().len();
+            if let Some(first) = nearest(&of_node)
+                .filter(|_| all_reject)
+                .and_then(|rejection| rejection.reasons.first())
+            {
+                *counts.entry(first.check).or_default() += 1;
             }
+            rejections.append(&mut of_node);
         }
         let summary = |(check, nodes)| CheckCount { check, nodes };
         Report {
             model: model.name().clone(),
             nodes: self.nodes.len(),
             profiles: model.profiles().len(),
-            nearest: nearest
-                .filter(|_| fits.is_none())
-                .map(|(_, rejection)| rejection),
+            nearest: nearest(&rejections).filter(|_| fits.is_none()).cloned(),
             fits,
             rejections,
             summary: counts.into_iter().map(summary).collect(),
@@ -352,41 +348,49 @@ impl State {
     }
 }
 
-fn lack(node: &NodeView, profile: &Profile) -> Option<(Reason, Bytes)> {
+/// The rejection with the fewest reasons, and among these the one that is short by least.
+fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {
+    rejections.iter().min_by_key(|rejection| {
+        let short = rejection
+            .reasons
+            .iter()
+            .map(|reason| reason.short_by.unwrap_or(Bytes(u64::MAX)));
+        (rejection.reasons.len(), short.sum::<Bytes>())
+    })
+}
+
+/// Every check that fails, in order.
+fn reasons(node: &NodeView, profile: &Profile) -> Vec<Reason> {
+    let mut reasons = Vec::new();
     if node.state != NodeState::Ready {
         let state = node.state.as_str();
-        let reason = Reason {
+        reasons.push(Reason {
             check: Check::Node,
             need: Amount::Text("ready".to_owned()),
             have: Some(Amount::Text(state.to_owned())),
             short_by: None,
             detail: format!("the node is {state}"),
-        };
-        return Some((reason, Bytes(u64::MAX)));
+        });
     }
     let need = profile.memory;
-    let Some(allocatable) = node.memory_allocatable else {
-        let reason = Reason {
+    let have = node
+        .memory_allocatable
+        .map(|all| all - node.memory_reserved);
+    let short = have.map(|have| need - have);
+    if short != Some(Bytes::ZERO) {
+        let detail = match (have, short) {
+            (Some(have), Some(short)) => format!("needs {need}, has {have}, short by {short}"),
+            _ => format!("needs {need}, and its agent does not say what it has"),
+        };
+        reasons.push(Reason {
             check: Check::Memory,
             need: Amount::Bytes(need),
-            have: None,
-            short_by: None,
-            detail: "its agent does not say how much it has".to_owned(),
-        };
-        return Some((reason, Bytes(u64::MAX)));
-    };
-    let have = allocatable - node.memory_reserved;
-    let short = need - have;
-    (short > Bytes::ZERO).then(|| {
-        let reason = Reason {
-            check: Check::Memory,
-            need: Amount::Bytes(need),
-            have: Some(Amount::Bytes(have)),
-            short_by: Some(short),
-            detail: format!("needs {need}, has {have}, short by {short}"),
-        };
-        (reason, short)
-    })
+            have: have.map(Amount::Bytes),
+            short_by: short,
+            detail,
+        });
+    }
+    reasons
 }
 
 fn profile_view(profile: &Profile) -> ProfileView {

@@ -1,0 +1,171 @@
+//! `llmgw ctl`: what an operator asks of a running control plane, and orders.
+//!
+//! Answers go to standard output and nothing else does; whatever is said about them goes to standard error.
+
+mod connection;
+mod definition;
+mod failure;
+mod output;
+mod tables;
+mod text;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use llmgw_core::{
+    api::admin::{Added, Removed, Retried},
+    id::ModelName,
+};
+
+use self::{
+    connection::Connection,
+    failure::Failure,
+    output::{Format, Shown},
+};
+
+/// Ask a running control plane, or change what it runs
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct CtlArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// How to show the answer
+    #[arg(short, long, value_enum, default_value_t, global = true)]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// The whole in one look, and what needs attention
+    Status,
+    /// Machines, what they have, and how far their engines are
+    Nodes,
+    /// Models: what should run
+    Models,
+    /// Replicas: what runs, and how far it is
+    Replicas {
+        /// Those of this model (or alias) alone
+        #[arg(long)]
+        model: Option<ModelName>,
+    },
+    /// Why a model is not placed: every node with what it lacks, and what would help
+    Explain {
+        /// A model or an alias
+        model: ModelName,
+    },
+    /// Tokens and calls, by model and key
+    Usage,
+    /// Add a model
+    #[command(after_help = DEFINITION)]
+    Add {
+        /// The definition, YAML or JSON; `-` for standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Remove a model that was added, and stop its replicas
+    Remove {
+        /// The model's own name
+        name: ModelName,
+    },
+    /// Try a parked model again, at once
+    Retry {
+        /// A model or an alias
+        name: ModelName,
+    },
+}
+
+/// Runs one command.
+pub(crate) async fn run(args: CtlArgs) -> ExitCode {
+    let CtlArgs {
+        connection,
+        output,
+        command,
+    } = args;
+    let answered = match answer(&connection, output, command).await {
+        Ok(shown) => shown.write(),
+        Err(failure) => Err(connection.explain(failure)),
+    };
+    match answered {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn answer(
+    connection: &Connection,
+    format: Format,
+    command: Command,
+) -> Result<Shown, Failure> {
+    match command {
+        Command::Status => {
+            let summary = connection.control()?.fleet.summary().await?;
+            format.show(&summary, text::status)
+        }
+        Command::Nodes => {
+            let nodes = connection.control()?.fleet.nodes().await?;
+            format.list(&nodes, tables::nodes, "no node has joined yet")
+        }
+        Command::Models => {
+            let models = connection.control()?.catalog.models().await?;
+            format.list(&models, tables::models, "there is no model yet")
+        }
+        Command::Replicas { model } => {
+            let replicas = connection.control()?.fleet.replicas(model.as_ref()).await?;
+            format.list(&replicas, tables::replicas, "there is no replica")
+        }
+        Command::Explain { model } => {
+            let explanation = connection.control()?.catalog.explain(&model).await?;
+            format.show(&explanation, text::explanation)
+        }
+        Command::Usage => {
+            let usage = connection.control()?.accounts.usage().await?;
+            format.list(&usage, tables::usage, "nothing was used yet")
+        }
+        Command::Add { file } => {
+            // What can't be right is said before anybody is asked.
+            let definition = definition::read(&file)?;
+            let added = connection.control()?.catalog.add(definition).await?;
+            format.show(&Added { added }, |answer| {
+                format!("added {}\n", answer.added)
+            })
+        }
+        Command::Remove { name } => {
+            connection.control()?.catalog.remove(&name).await?;
+            format.show(&Removed { removed: name }, |answer| {
+                format!("removed {}\n", answer.removed)
+            })
+        }
+        Command::Retry { name } => {
+            connection.control()?.catalog.retry(&name).await?;
+            format.show(&Retried { retried: name }, |answer| {
+                format!("{} is tried again\n", answer.retried)
+            })
+        }
+    }
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the control plane refused or failed
+  2  wrong usage, or a definition that can't be right
+  3  there is no such model
+  4  no control plane answers, or it can't right now";
+
+const DEFINITION: &str = "\
+A definition:
+  name: smollm2-135m
+  aliases: [tiny]                  # other names for clients
+  source:                          # one place, or several in the order of preference
+    - hf:owner/repo/file.gguf@revision
+    - https://host/file.gguf
+    - pip:package==version/path/in/package.gguf
+    - file:/models/file.gguf
+  sha256: 64 hexadecimal digits    # needed unless the source is a file
+  replicas: 1
+  profiles:                        # ways to run it, in the order of preference
+    - memory: 700MiB               # for one replica in all
+      context: 4096                # tokens for each request
+      parallel: 4                  # requests at the same time";

@@ -1,0 +1,147 @@
+//! Which control plane is asked, and with which token.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use clap::Args;
+use llmgw_core::{admin_client::AdminClient, control::Control};
+use llmgw_server::{admin::AdminToken, args::default_data_dir};
+
+use super::failure::{Cause, Failure};
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Control plane")]
+pub(super) struct Connection {
+    /// Where the admin API is
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LLMGW_ADMIN_URL",
+        default_value = "http://127.0.0.1:8082",
+        global = true
+    )]
+    admin_url: String,
+    /// The admin token; read from the data directory when not given
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "LLMGW_ADMIN_TOKEN",
+        hide_env_values = true,
+        global = true
+    )]
+    admin_token: Option<Token>,
+    /// Where a local control plane keeps its files [default: $XDG_DATA_HOME/llmgw, else ~/.local/share/llmgw]
+    #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR", global = true)]
+    data_dir: Option<PathBuf>,
+}
+
+/// A token that is in no message: not the parser's, and not ours.
+#[derive(Clone)]
+struct Token(String);
+
+// === impl Token ===
+
+impl FromStr for Token {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// The control roles of that control plane. Makes no connection yet.
+    pub(super) fn control(&self) -> Result<Control, Failure> {
+        let Token(token) = match self.given() {
+            Some(token) => token.clone(),
+            None => read_token(&self.token_file()?)?,
+        };
+        Ok(AdminClient::new(&self.admin_url, &token)?.control())
+    }
+
+    /// Says where a token came from that was refused.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        if failure.cause != Cause::Token {
+            return failure;
+        }
+        if self.given().is_some() {
+            return failure.with_hint(
+                "the right one is in admin.token in the control plane's data directory; this one came \
+                 from --admin-token or LLMGW_ADMIN_TOKEN",
+            );
+        }
+        match self.token_file() {
+            Ok(path) => failure.with_hint(format!(
+                "it came from {}; is that the data directory of the control plane at {}?",
+                path.display(),
+                self.admin_url
+            )),
+            Err(_) => failure,
+        }
+    }
+
+    fn given(&self) -> Option<&Token> {
+        // An empty variable is one that was not set.
+        self.admin_token
+            .as_ref()
+            .filter(|token| !token.0.is_empty())
+    }
+
+    fn token_file(&self) -> Result<PathBuf, Failure> {
+        self.data_dir
+            .clone()
+            .or_else(default_data_dir)
+            .map(|directory| directory.join(AdminToken::FILE))
+            .ok_or_else(|| {
+                Failure::new(
+                    Cause::Token,
+                    "there is no admin token, and no home directory to look for it in",
+                )
+                .with_hint("give --admin-token TOKEN or --data-dir DIR")
+            })
+    }
+}
+
+fn read_token(path: &Path) -> Result<Token, Failure> {
+    let shown = path.display();
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_TOKEN).read_to_string(&mut text))
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                // A cause of its own: the hint about a refused token would not fit.
+                Failure::new(
+                    Cause::Refused,
+                    format!("there is no admin token: {shown} does not exist"),
+                )
+                .with_hint("start a control plane with `llmgw up`, or give --data-dir DIR or --admin-token TOKEN")
+            }
+            _ => Failure::new(Cause::Refused, format!("reading {shown}: {error}"))
+                .with_hint("run this as the user who runs the control plane, or give --admin-token TOKEN"),
+        })?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(Failure::new(
+            Cause::Refused,
+            format!("{shown} holds no admin token"),
+        ));
+    }
+    Ok(Token(token.to_owned()))
+}
+
+/// A token is 64 characters; whatever is longer is another file.
+const MAX_TOKEN: u64 = 4_096;

@@ -1,0 +1,88 @@
+//! Why a command failed: one line, a hint, an exit code.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use llmgw_core::{control::ControlError, error::Code};
+
+use super::output::one_line;
+
+/// A failure as it is told.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) cause: Cause,
+    message: String,
+    hint: Option<String>,
+}
+
+/// What kind of failure: each has its exit code.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Cause {
+    /// The control plane refused or failed, or this machine did.
+    Refused,
+    /// The token is wrong or missing.
+    Token,
+    /// What was asked can't be right.
+    Usage,
+    /// There is no such thing.
+    NotFound,
+    /// Nobody answers, or cannot now.
+    Unavailable,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn new(cause: Cause, message: impl Into<String>) -> Self {
+        Self {
+            cause,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(super) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// `error: …` and `hint: …` on standard error, one line each.
+    pub(super) fn report(&self) -> ExitCode {
+        let mut text = format!("error: {}\n", one_line(&self.message));
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("hint: {}\n", one_line(hint)));
+        }
+        // With standard error closed there is nobody left to tell; the exit code still says it.
+        drop(io::stderr().lock().write_all(text.as_bytes()));
+        match self.cause {
+            Cause::Refused | Cause::Token => ExitCode::from(1),
+            Cause::Usage => ExitCode::from(2),
+            Cause::NotFound => ExitCode::from(3),
+            Cause::Unavailable => ExitCode::from(4),
+        }
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        let cause = match error.code {
+            Code::InvalidRequest
+            | Code::InvalidJson
+            | Code::MissingField
+            | Code::RequestTooLarge => Cause::Usage,
+            Code::InvalidApiKey => Cause::Token,
+            Code::NotFound | Code::ModelNotFound => Cause::NotFound,
+            Code::Unavailable | Code::ShuttingDown | Code::UpstreamTimeout => Cause::Unavailable,
+            _ => Cause::Refused,
+        };
+        Self {
+            cause,
+            message: error.message,
+            hint: error.hint,
+        }
+    }
+}

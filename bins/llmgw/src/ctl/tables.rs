@@ -1,0 +1,249 @@
+//! Tables for people. What is not known is `-`, and never 0.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use llmgw_core::{
+    api::admin::{ModelView, NodeView, Origin, ReplicaView, UsageView},
+    cluster::{
+        engine::{Provision, ProvisionState},
+        weights::FetchProgress,
+    },
+    units::Bytes,
+};
+
+use super::{output::one_line, text::span};
+
+pub(super) fn nodes(nodes: &[NodeView]) -> String {
+    let row = |node: &NodeView| {
+        vec![
+            node.hostname.clone(),
+            node.state.as_str().to_owned(),
+            known(node.cpu_cores),
+            format!(
+                "{} / {}",
+                node.memory_reserved,
+                known(node.memory_allocatable)
+            ),
+            known(node.disk_free),
+            known(node.gpu_total),
+            engines(node),
+            node.replicas.to_string(),
+            warnings(node),
+            format!("{} ago", span(node.last_seen_ago)),
+            node.agent_version.clone(),
+        ]
+    };
+    grid(
+        &[
+            "NAME",
+            "STATE",
+            "CORES",
+            "MEMORY (RESERVED / USABLE)",
+            "DISK FREE",
+            "GPUS",
+            "ENGINES",
+            "REPLICAS",
+            "WARNINGS",
+            "SEEN",
+            "AGENT",
+        ],
+        &[],
+        nodes.iter().map(row),
+    )
+}
+
+pub(super) fn models(models: &[ModelView]) -> String {
+    let row = |model: &ModelView| {
+        let aliases: Vec<&str> = model.aliases.iter().map(|alias| alias.as_str()).collect();
+        let (state, message) = standing(model);
+        vec![
+            model.name.to_string(),
+            format!("{}/{}", model.ready_replicas, model.desired),
+            state.to_owned(),
+            or_none(aliases.join(",")),
+            match model.origin {
+                Origin::Declared => "declared".to_owned(),
+                Origin::Added => "added".to_owned(),
+            },
+            message.map_or_else(|| UNKNOWN.to_owned(), shortened),
+        ]
+    };
+    grid(
+        &["NAME", "READY", "STATE", "ALIASES", "ORIGIN", "MESSAGE"],
+        &[],
+        models.iter().map(row),
+    )
+}
+
+pub(super) fn replicas(replicas: &[ReplicaView]) -> String {
+    let row = |replica: &ReplicaView| {
+        let state = replica.state.as_str();
+        let message = match (&replica.error, &replica.fetch) {
+            (Some(error), _) => shortened(error),
+            (None, Some(fetch)) => progress(fetch),
+            (None, None) => UNKNOWN.to_owned(),
+        };
+        vec![
+            replica.id.short(),
+            replica.model.to_string(),
+            replica.profile.to_string(),
+            if replica.stale {
+                format!("{state}, stale")
+            } else {
+                state.to_owned()
+            },
+            replica.hostname.clone(),
+            span(replica.age_seconds),
+            replica.in_flight.to_string(),
+            known(replica.endpoint.as_ref()),
+            message,
+        ]
+    };
+    grid(
+        &[
+            "ID", "MODEL", "PROFILE", "STATE", "NODE", "AGE", "CALLS", "ENDPOINT", "MESSAGE",
+        ],
+        &[],
+        replicas.iter().map(row),
+    )
+}
+
+pub(super) fn usage(usage: &[UsageView]) -> String {
+    let row = |used: &UsageView| {
+        vec![
+            used.model.to_string(),
+            used.key.clone(),
+            used.requests.to_string(),
+            used.errors.to_string(),
+            used.prompt_tokens.to_string(),
+            used.completion_tokens.to_string(),
+        ]
+    };
+    grid(
+        &[
+            "MODEL",
+            "KEY",
+            "REQUESTS",
+            "ERRORS",
+            "PROMPT TOKENS",
+            "COMPLETION TOKENS",
+        ],
+        &[2, 3, 4, 5],
+        usage.iter().map(row),
+    )
+}
+
+/// A table without lines: columns parted by two spaces, those of numbers set right.
+fn grid(heading: &[&str], numbers: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(heading.iter().copied())
+        .add_rows(rows.map(|row| row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>()));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for number in numbers {
+        if let Some(column) = table.column_mut(*number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = table.trim_fmt();
+    text.push('\n');
+    text
+}
+
+fn known(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() {
+        NONE.to_owned()
+    } else {
+        text
+    }
+}
+
+fn warnings(node: &NodeView) -> String {
+    let codes: Vec<&str> = node
+        .warnings
+        .iter()
+        .map(|warning| warning.code.as_str())
+        .collect();
+    if codes.is_empty() && !node.probed {
+        return UNKNOWN.to_owned();
+    }
+    or_none(codes.join(","))
+}
+
+fn engines(node: &NodeView) -> String {
+    let one = |provision: &Provision| {
+        let engine = &provision.engine;
+        match &provision.state {
+            ProvisionState::Pending => format!("{engine} pending"),
+            ProvisionState::Installing {
+                percent: Some(percent),
+                ..
+            } => format!("{engine} installing {percent} %"),
+            ProvisionState::Installing { percent: None, .. } => format!("{engine} installing"),
+            ProvisionState::Installed { version, .. } => format!("{engine} {version}"),
+            ProvisionState::Failed { .. } => format!("{engine} failed"),
+            ProvisionState::Unknown => format!("{engine} unknown"),
+        }
+    };
+    // A node that was not looked at has engines that nobody knows, and not none.
+    if node.provision.is_empty() && !node.probed {
+        return UNKNOWN.to_owned();
+    }
+    let all: Vec<String> = node.provision.iter().map(one).collect();
+    or_none(all.join(", "))
+}
+
+fn standing(model: &ModelView) -> (&'static str, Option<&str>) {
+    let error = model.last_error.as_deref();
+    let missing =
+        usize::try_from(model.desired).is_ok_and(|desired| model.ready_replicas < desired);
+    if model.parked {
+        ("parked", error)
+    } else if let Some(why) = &model.unplaceable {
+        ("unplaceable", Some(why))
+    } else if !missing {
+        ("ready", None)
+    } else if model.total_replicas > 0 {
+        ("starting", error)
+    } else {
+        ("waiting", error)
+    }
+}
+
+fn progress(fetch: &FetchProgress) -> String {
+    let FetchProgress {
+        bytes_done,
+        bytes_total,
+        ..
+    } = fetch;
+    match bytes_total {
+        Some(total) if *total > Bytes::ZERO => {
+            let percent = u128::from(bytes_done.0) * 100 / u128::from(total.0);
+            format!("{percent} % of {total}")
+        }
+        _ => format!("{bytes_done} fetched"),
+    }
+}
+
+/// A message that leaves room for the rest of the table; `-o json` and `explain` have it whole.
+fn shortened(message: &str) -> String {
+    let mut short: String = message.chars().take(MAX_MESSAGE).collect();
+    if short.len() < message.len() {
+        short.push('…');
+    }
+    short
+}
+
+const UNKNOWN: &str = "-";
+const NONE: &str = "none";
+const MAX_MESSAGE: usize = 100;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Answers that are no table: the state of the whole, and why a model is not placed.
+
+use llmgw_core::{
+    api::admin::{Explanation, Summary},
+    reason::{Report, render},
+};
+
+use super::output::one_line;
+
+pub(super) fn status(summary: &Summary) -> String {
+    let Summary {
+        version,
+        leading,
+        epoch: _,
+        store,
+        uptime_seconds,
+        nodes_ready,
+        nodes_total,
+        models_satisfied,
+        models_total,
+        replicas_ready,
+        replicas_total,
+        requests,
+        attention,
+    } = summary;
+    let role = if *leading { "leading" } else { "standing by" };
+    let mut text = format!(
+        "llmgw {}, up {}, {role}, store {}\n\
+         Nodes     {nodes_ready} of {nodes_total} ready\n\
+         Models    {models_satisfied} of {models_total} satisfied\n\
+         Replicas  {replicas_ready} of {replicas_total} ready\n\
+         Requests  {requests} since the start\n",
+        one_line(version),
+        span(*uptime_seconds),
+        one_line(store),
+    );
+    if !attention.is_empty() {
+        text.push_str("\nAttention:\n");
+    }
+    for line in attention {
+        text.push_str(&format!("  {}\n", one_line(line)));
+    }
+    text
+}
+
+pub(super) fn explanation(explanation: &Explanation) -> String {
+    let Explanation {
+        model,
+        placed,
+        replicas,
+        report,
+        headline,
+    } = explanation;
+    let text = if *placed {
+        let count = match replicas.len() {
+            1 => "1 replica".to_owned(),
+            count => format!("{count} replicas"),
+        };
+        format!("{model} is placed: {count}\n{}", one_more(report))
+    } else if *headline == render::headline(report) {
+        render::explanation(report)
+    } else {
+        // The control plane knows more than the trial, such as what it waits for.
+        format!("{headline}\n{}", render::explanation(report))
+    };
+    clean(&text)
+}
+
+/// `42s`, `12m`, `5h`, `9d`: the largest unit that gives two of it, as far as there is one.
+pub(super) fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// What a trial for a further replica found, for a model that has all it should have.
+fn one_more(report: &Report) -> String {
+    match &report.fits {
+        Some(fit) => format!(
+            "One more would fit on {} with {}\n",
+            fit.hostname, fit.profile
+        ),
+        None => format!("One more fits nowhere now:\n{}", render::table(report)),
+    }
+}
+
+/// Text of others without what a terminal would obey.
+fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use llmgw_core::testing::control::MemoryControl;
+
+    use super::*;
+
+    async fn explained(name: &str) -> String {
+        let control = MemoryControl::sample().control();
+        explanation(
+            &control
+                .catalog
+                .explain(&name.parse().unwrap())
+                .await
+                .unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_span_is_shown_in_its_largest_unit() {
+        for (seconds, shown) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7_199, "119m"),
+            (7_200, "2h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(span(seconds), shown);
+        }
+    }
+
+    #[tokio::test]
+    async fn status_shows_the_whole_and_what_needs_attention() {
+        let control = MemoryControl::sample().control();
+        let text = status(&control.fleet.summary().await.unwrap());
+        let expected = "\
+llmgw 0.1.0, up 2h, leading, store memory
+Nodes     2 of 3 ready
+Models    1 of 4 satisfied
+Replicas  1 of 3 ready
+Requests  1036 since the start
+
+Attention:
+  broken is parked: the engine ended with signal 4 (SIGILL)
+  huge is not placed: 3 nodes, 1 profile, none fits now. Nearest: alpha with default: memory: needs 372.5 GiB, has 18.0 GiB, short by 354.5 GiB
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[tokio::test]
+    async fn what_fits_nowhere_is_explained_node_by_node() {
+        let text = explained("huge").await;
+        let expected = "\
+huge is not placed: 3 nodes, 1 profile, none fits now. Nearest: alpha with default: memory: needs 372.5 GiB, has 18.0 GiB, short by 354.5 GiB
+NODE   PROFILE  NODE  ENGINE  MEMORY                                                   DISK
+alpha  default  ok    ok      372.5 GiB / 18.0 GiB  short 354.5 GiB                    ok
+beta   default  lost  ok      372.5 GiB / 12.0 GiB  short 360.5 GiB                    ok
+gamma  default  ok    ok      needs 372.5 GiB, and its agent does not say what it has  ok
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[tokio::test]
+    async fn what_is_placed_is_said_to_be() {
+        let expected = "\
+smollm2-135m is placed: 1 replica
+One more would fit on alpha with default
+";
+        assert_eq!(explained("tiny").await, expected);
+    }
+}

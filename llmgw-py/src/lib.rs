@@ -1,1 +1,42 @@
-//! Placeholder.
+//! The compiled half of the Python package `llmgw`.
+//!
+//! This crate binds; it decides nothing. What a user imports is the Python package beside it, whose stubs
+//! (`python/llmgw/_llmgw.pyi`) have a section for each module here.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `sched` | `plan`: where models go, and why not |
+//! | `control` | `Client`: a control plane over its admin API |
+//! | `cluster` | nodes, models, replicas, usage, as frozen classes |
+//! | `reasons` | why something does not fit, as frozen classes |
+//! | `view` | what those classes have in common |
+//! | `convert` | Python data to checked Rust data, and back |
+//! | `runtime` | the async runtime: owned here, ended before the interpreter |
+//! | `error` | which exception an error becomes |
+
+mod cluster;
+mod control;
+mod convert;
+mod error;
+mod reasons;
+mod runtime;
+mod sched;
+mod view;
+
+use pyo3::prelude::*;
+
+/// The compiled half of the Python package `llmgw`; import that.
+#[pymodule(gil_used = false)]
+mod _llmgw {
+    #[pymodule_export]
+    use super::{
+        cluster::{
+            FetchProgress, Model, Node, NodeWarning, Os, Profile, Provision, Replica, Summary,
+            Usage,
+        },
+        control::Client,
+        reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Report},
+        runtime::shutdown,
+        sched::{Placement, Plan, plan, plan_async},
+    };
+}

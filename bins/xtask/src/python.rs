@@ -73,7 +73,7 @@ pub(crate) fn typing(workspace: &Workspace) -> anyhow::Result<Outcome> {
         .arg(examples)
         .run()?;
     python
-        .args(["-m", "mypy.stubtest", "llmgw", "llmgw._llmgw"])
+        .args(["-m", "mypy.stubtest", "llmgw"])
         .run()?;
     Ok(Outcome::passed())
 }

@@ -1,0 +1,789 @@
+"""The compiled half of the package. A section here is a module there: `llmgw-py/src/`."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias, final
+
+__all__ = [
+    "CheckCount",
+    "Client",
+    "Explanation",
+    "FetchProgress",
+    "Fit",
+    "Model",
+    "Node",
+    "NodeWarning",
+    "Os",
+    "Placement",
+    "Plan",
+    "Profile",
+    "Provision",
+    "Reason",
+    "Rejection",
+    "Replica",
+    "Report",
+    "Summary",
+    "Usage",
+    "_shutdown",
+    "plan",
+    "plan_async",
+]
+
+_ReplicaState: TypeAlias = Literal[
+    "placing",
+    "provisioning",
+    "fetching",
+    "starting",
+    "ready",
+    "draining",
+    "stopped",
+    "failed",
+    "lost",
+    "unknown",
+]
+
+# === runtime: owned by the package, ended before the interpreter ===
+
+def _shutdown() -> None:
+    """Drops what is pending and joins the runtime's threads. Called at exit; afterwards every operation raises."""
+
+# === sched: where models go, and why not ===
+
+def plan(fleet: Mapping[str, object], wanted: Mapping[str, object]) -> Plan:
+    """Places what is wanted and not there yet, on a snapshot of a fleet; asks no cluster and changes nothing.
+
+    `fleet` is `{"nodes": [...]}`, each with `id`, `hostname`, `memory_allocatable`, `engines`, `replicas`;
+    `wanted` is `{"models": [...]}`, each as `Client.add` takes it. Sizes are bytes or texts such as `24GiB`.
+
+    Raises `ConfigError`, which names the field, when either can't be right.
+    """
+
+def plan_async(fleet: Mapping[str, object], wanted: Mapping[str, object]) -> asyncio.Future[Plan]:
+    """The same, on a thread of its own."""
+
+@final
+class Placement:
+    """A replica to start."""
+
+    @property
+    def model(self) -> str:
+        """The model."""
+
+    @property
+    def profile(self) -> str:
+        """How to run it."""
+
+    @property
+    def node(self) -> str:
+        """The id of the node."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call that node."""
+
+    @property
+    def memory(self) -> int:
+        """What to reserve there, in bytes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Plan:
+    """What to do about what is wanted."""
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Replicas to start, by model, then in the order in which they were placed."""
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """One for each model that lacks replicas, by name: of the trial that failed, or of the last that succeeded."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+# === control: a control plane over its admin API ===
+
+@final
+class Client:
+    """A control plane, asked over its admin API. Makes no connection until it is asked.
+
+    The admin token is given as `token`, or read once from `token_file`: `admin.token` in the data directory.
+
+    Raises `UnavailableError` when no control plane answers, `AccessError` for a wrong token, `NotFoundError`
+    for a model that is not there, `ConflictError` for a name that is taken, and `ConfigError` for a definition
+    that can't be right.
+    """
+
+    def __new__(
+        cls,
+        url: str,
+        token: str | None = None,
+        *,
+        token_file: str | os.PathLike[str] | None = None,
+    ) -> Client: ...
+    @property
+    def url(self) -> str:
+        """The address."""
+
+    def summary(self) -> Summary:
+        """The state of the whole in one look."""
+
+    def summary_async(self) -> asyncio.Future[Summary]:
+        """The same, awaited."""
+
+    def nodes(self) -> list[Node]:
+        """All nodes, by host name."""
+
+    def nodes_async(self) -> asyncio.Future[list[Node]]:
+        """The same, awaited."""
+
+    def models(self) -> list[Model]:
+        """All models, by name."""
+
+    def models_async(self) -> asyncio.Future[list[Model]]:
+        """The same, awaited."""
+
+    def replicas(self, model: str | None = None) -> list[Replica]:
+        """All replicas, or those of a model; an alias will do."""
+
+    def replicas_async(self, model: str | None = None) -> asyncio.Future[list[Replica]]:
+        """The same, awaited."""
+
+    def explain(self, model: str) -> Explanation:
+        """Why a model is placed or not, after a fresh trial; an alias will do."""
+
+    def explain_async(self, model: str) -> asyncio.Future[Explanation]:
+        """The same, awaited."""
+
+    def add(self, definition: Mapping[str, object]) -> str:
+        """Adds a model and gives back its name."""
+
+    def add_async(self, definition: Mapping[str, object]) -> asyncio.Future[str]:
+        """The same, awaited."""
+
+    def remove(self, model: str) -> None:
+        """Removes a model, and stops its replicas."""
+
+    def remove_async(self, model: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def retry(self, model: str) -> None:
+        """Lets a parked model be tried again, at once; an alias will do."""
+
+    def retry_async(self, model: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def usage(self) -> list[Usage]:
+        """What was used, by model and key."""
+
+    def usage_async(self) -> asyncio.Future[list[Usage]]:
+        """The same, awaited."""
+
+# === reasons: why something does not fit ===
+
+@final
+class Reason:
+    """Why one check failed."""
+
+    @property
+    def check(self) -> Literal["node", "engine", "memory", "disk"]:
+        """Which check: `node`, `engine`, `memory` or `disk`."""
+
+    @property
+    def need(self) -> int | str:
+        """What was asked for: bytes, or a text."""
+
+    @property
+    def have(self) -> int | str | None:
+        """What there is; None when it is not known."""
+
+    @property
+    def short_by(self) -> int | None:
+        """How many bytes are missing, where that is a number."""
+
+    @property
+    def detail(self) -> str:
+        """The sentence for people."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Rejection:
+    """A node that can't take a replica with a profile."""
+
+    @property
+    def node(self) -> str:
+        """The node's id."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call the node."""
+
+    @property
+    def profile(self) -> str:
+        """The profile that was tried."""
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All checks that failed; at least one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Fit:
+    """A place for a replica."""
+
+    @property
+    def node(self) -> str:
+        """The node's id."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call the node."""
+
+    @property
+    def profile(self) -> str:
+        """The profile."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class CheckCount:
+    """How many nodes fail first at a check."""
+
+    @property
+    def check(self) -> Literal["node", "engine", "memory", "disk"]:
+        """The check."""
+
+    @property
+    def nodes(self) -> int:
+        """The nodes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Report:
+    """What became of a trial to place one more replica of a model. `str()` explains it for people."""
+
+    @property
+    def model(self) -> str:
+        """The model."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes were looked at."""
+
+    @property
+    def profiles(self) -> int:
+        """How many profiles were tried."""
+
+    @property
+    def fits(self) -> Fit | None:
+        """Where it can go; None when nowhere."""
+
+    @property
+    def rejections(self) -> tuple[Rejection, ...]:
+        """Every node and profile that can't take it."""
+
+    @property
+    def summary(self) -> tuple[CheckCount, ...]:
+        """How many nodes fail first at which check."""
+
+    @property
+    def nearest(self) -> Rejection | None:
+        """The rejection that lacks least; None when it fits or when there is no node."""
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """What would help, a sentence each."""
+
+    @property
+    def headline(self) -> str:
+        """The whole in one line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Explanation:
+    """Why a model is placed or not."""
+
+    @property
+    def model(self) -> str:
+        """The model, by its own name."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has all the replicas it should have."""
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """The ids of its replicas."""
+
+    @property
+    def report(self) -> Report:
+        """A fresh trial to place one more."""
+
+    @property
+    def headline(self) -> str:
+        """The same for people, in one line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+# === cluster: nodes, models, replicas, usage ===
+
+@final
+class Summary:
+    """The state of a cluster in one look."""
+
+    @property
+    def version(self) -> str:
+        """The release of the control plane."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this control plane leads."""
+
+    @property
+    def epoch(self) -> int:
+        """The lease epoch; 0 without a lease."""
+
+    @property
+    def store(self) -> str:
+        """Whether the store answers."""
+
+    @property
+    def uptime_seconds(self) -> int:
+        """Seconds since it started."""
+
+    @property
+    def nodes_ready(self) -> int:
+        """Nodes that are heard."""
+
+    @property
+    def nodes_total(self) -> int:
+        """All nodes that are known."""
+
+    @property
+    def models_satisfied(self) -> int:
+        """Models that have all the replicas they should have."""
+
+    @property
+    def models_total(self) -> int:
+        """All models."""
+
+    @property
+    def replicas_ready(self) -> int:
+        """Replicas that serve."""
+
+    @property
+    def replicas_total(self) -> int:
+        """All replicas."""
+
+    @property
+    def requests(self) -> int:
+        """Calls that were answered since the start."""
+
+    @property
+    def attention(self) -> tuple[str, ...]:
+        """What an operator should look at, a sentence each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Os:
+    """An operating system."""
+
+    @property
+    def id(self) -> str:
+        """Such as `debian`."""
+
+    @property
+    def version(self) -> str | None:
+        """Such as `12`; None on a rolling release."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class NodeWarning:
+    """Something about a machine that its operator should know."""
+
+    @property
+    def code(self) -> str:
+        """A stable name, such as `no_avx2`."""
+
+    @property
+    def text(self) -> str:
+        """The sentence for people."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Provision:
+    """How far a node is with an engine."""
+
+    @property
+    def engine(self) -> str:
+        """Which engine."""
+
+    @property
+    def state(self) -> Literal["pending", "installing", "installed", "failed", "unknown"]:
+        """The step: `pending`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details."""
+
+    @property
+    def choice(self) -> str | None:
+        """Which source and why, in one line; None until it was chosen."""
+
+    @property
+    def description(self) -> str:
+        """The step and its details in a few words."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Node:
+    """A machine with an agent. What is not known is None, never zero."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call it."""
+
+    @property
+    def state(self) -> Literal["ready", "cordoned", "draining", "lost", "pending"]:
+        """What it may be used for: `ready`, `cordoned`, `draining`, `lost` or `pending`."""
+
+    @property
+    def probed(self) -> bool:
+        """Whether its agent has looked at it."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The operator's own marks."""
+
+    @property
+    def os(self) -> Os | None:
+        """The operating system."""
+
+    @property
+    def arch(self) -> str:
+        """The processor architecture."""
+
+    @property
+    def cpu_cores(self) -> int | None:
+        """Cores."""
+
+    @property
+    def cpu_features(self) -> tuple[str, ...] | None:
+        """Vector extensions."""
+
+    @property
+    def gpu_total(self) -> int | None:
+        """GPUs."""
+
+    @property
+    def memory_total(self) -> int | None:
+        """All main memory, in bytes."""
+
+    @property
+    def memory_allocatable(self) -> int | None:
+        """What engines may use in all, in bytes."""
+
+    @property
+    def memory_reserved(self) -> int:
+        """What replicas have reserved, in bytes."""
+
+    @property
+    def disk_free(self) -> int | None:
+        """What may still be written to the disk of the weights, in bytes."""
+
+    @property
+    def disk_total(self) -> int | None:
+        """The size of that disk, in bytes."""
+
+    @property
+    def provision(self) -> tuple[Provision, ...]:
+        """How far it is with each wanted engine."""
+
+    @property
+    def warnings(self) -> tuple[NodeWarning, ...]:
+        """What makes it slow or unusable."""
+
+    @property
+    def last_seen_ago(self) -> int:
+        """Seconds since it was heard."""
+
+    @property
+    def agent_version(self) -> str:
+        """The release of its agent."""
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas it has."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Profile:
+    """One way to run a model."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def engine(self) -> str:
+        """Its engine."""
+
+    @property
+    def memory(self) -> int:
+        """Main memory for one replica, in bytes."""
+
+    @property
+    def context(self) -> int:
+        """Tokens of context for each request."""
+
+    @property
+    def parallel(self) -> int:
+        """Requests at the same time."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Model:
+    """A model that should run."""
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+
+    @property
+    def description(self) -> str:
+        """For people."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names that clients may use."""
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """Where its weights come from."""
+
+    @property
+    def origin(self) -> Literal["declared", "added"]:
+        """Where it was said: `declared` in the settings or `added` by the API."""
+
+    @property
+    def desired(self) -> int:
+        """How many replicas should run."""
+
+    @property
+    def ready_replicas(self) -> int:
+        """How many serve."""
+
+    @property
+    def total_replicas(self) -> int:
+        """How many there are, in any state."""
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Ways to run it."""
+
+    @property
+    def parked(self) -> bool:
+        """Whether it is not tried again by itself after too many failures."""
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row."""
+
+    @property
+    def last_error(self) -> str | None:
+        """The last failure."""
+
+    @property
+    def unplaceable(self) -> str | None:
+        """Why a wanted replica is not placed, in one line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class FetchProgress:
+    """How far the fetch of weights is."""
+
+    @property
+    def source(self) -> str:
+        """The source being read."""
+
+    @property
+    def bytes_done(self) -> int:
+        """Bytes that are on the disk."""
+
+    @property
+    def bytes_total(self) -> int | None:
+        """Bytes in all; None when the source did not say."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Replica:
+    """One running copy of a model."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def model(self) -> str:
+        """What it serves."""
+
+    @property
+    def profile(self) -> str:
+        """How it runs."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether its definition has changed since it was started."""
+
+    @property
+    def state(self) -> _ReplicaState:
+        """How far it is, such as `starting` or `ready`."""
+
+    @property
+    def node(self) -> str:
+        """The id of the node where it runs."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call that node."""
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where it listens on that node; None until it does."""
+
+    @property
+    def age_seconds(self) -> int:
+        """Seconds since it was placed or adopted."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that it is answering now."""
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed."""
+
+    @property
+    def log_tail(self) -> tuple[str, ...]:
+        """The last lines of its log, when it failed."""
+
+    @property
+    def fetch(self) -> FetchProgress | None:
+        """How far the fetch of its weights is."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Usage:
+    """What was used of a model with a key."""
+
+    @property
+    def model(self) -> str:
+        """The model."""
+
+    @property
+    def key(self) -> str:
+        """The key's id."""
+
+    @property
+    def requests(self) -> int:
+        """Calls."""
+
+    @property
+    def errors(self) -> int:
+        """Calls that ended with a status of 400 or more."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of all answers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]

@@ -1,0 +1,113 @@
+//! Why something does not fit, as frozen classes.
+
+use llmgw_core::{api::admin, reason};
+
+use crate::view::{Many, Quantity, view};
+
+view! {
+    /// Why one check failed.
+    Reason(reason::Reason) {
+        /// Which check: `node`, `engine`, `memory` or `disk`.
+        check: &'static str,
+        /// What was asked for: bytes, or a text.
+        need: Quantity,
+        /// What there is; None when it is not known.
+        have: Option<Quantity>,
+        /// How many bytes are missing, where that is a number.
+        short_by: Option<u64>,
+        /// The sentence for people.
+        detail: String,
+    }
+}
+
+view! {
+    /// A node that can't take a replica with a profile.
+    Rejection(reason::Rejection) {
+        /// The node's id.
+        node: String,
+        /// What people call the node.
+        hostname: String,
+        /// The profile that was tried.
+        profile: String,
+        /// All checks that failed; at least one.
+        reasons: Many<Reason>,
+    }
+
+    fn __str__(&self) -> String {
+        reason::render::rejection(&self.0)
+    }
+}
+
+view! {
+    /// A place for a replica.
+    Fit(reason::Fit) {
+        /// The node's id.
+        node: String,
+        /// What people call the node.
+        hostname: String,
+        /// The profile.
+        profile: String,
+    }
+}
+
+view! {
+    /// How many nodes fail first at a check.
+    CheckCount(reason::CheckCount) {
+        /// The check.
+        check: &'static str,
+        /// The nodes.
+        nodes: usize,
+    }
+}
+
+view! {
+    /// What became of a trial to place one more replica of a model. `str()` explains it for people.
+    Report(reason::Report) {
+        /// The model.
+        model: String,
+        /// How many nodes were looked at.
+        nodes: usize,
+        /// How many profiles were tried.
+        profiles: usize,
+        /// Where it can go; None when nowhere.
+        fits: Option<Fit>,
+        /// Every node and profile that can't take it.
+        rejections: Many<Rejection>,
+        /// How many nodes fail first at which check.
+        summary: Many<CheckCount>,
+        /// The rejection that lacks least; None when it fits or when there is no node.
+        nearest: Option<Rejection>,
+        /// What would help, a sentence each.
+        remedies: Many<String>,
+    }
+
+    /// The whole in one line.
+    #[getter]
+    fn headline(&self) -> String {
+        reason::render::headline(&self.0)
+    }
+
+    fn __str__(&self) -> String {
+        reason::render::explanation(&self.0)
+    }
+}
+
+view! {
+    /// Why a model is placed or not.
+    Explanation(admin::Explanation) {
+        /// The model, by its own name.
+        model: String,
+        /// Whether it has all the replicas it should have.
+        placed: bool,
+        /// The ids of its replicas.
+        replicas: Many<String>,
+        /// A fresh trial to place one more.
+        report: Report,
+        /// The same for people, in one line.
+        headline: String,
+    }
+
+    fn __str__(&self) -> String {
+        reason::render::explanation(&self.0.report)
+    }
+}

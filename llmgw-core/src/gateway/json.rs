@@ -236,6 +236,7 @@ mod tests {
 
     /// The values found when the text comes in pieces that end at `cuts`.
     fn found(text: &str, cuts: &[usize]) -> Vec<(Member, String)> {
+        let text = text.as_bytes();
         let mut scanner = Scanner::default();
         let mut found = Vec::new();
         let mut start = 0;
@@ -244,9 +245,12 @@ mod tests {
         cuts.sort_unstable();
         let mut from = 0;
         for cut in cuts {
-            scanner.feed(&text.as_bytes()[from..cut], |mark| match mark {
+            scanner.feed(&text[from..cut], |mark| match mark {
                 Mark::Start(_, at) => start = from + at,
-                Mark::End(member, at) => found.push((member, text[start..from + at].to_owned())),
+                Mark::End(member, at) => {
+                    let value = text[start..from + at].to_vec();
+                    found.push((member, String::from_utf8(value).unwrap()));
+                }
             });
             from = cut;
         }

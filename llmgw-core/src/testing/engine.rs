@@ -94,6 +94,8 @@ enum Step {
     Bytes(Bytes),
     Echo,
     Hang,
+    /// Lets what was sent before go out.
+    Flush,
     Abort,
 }
 
@@ -291,10 +293,10 @@ impl Script {
         self.step(Step::Hang)
     }
 
-    /// Breaks the connection.
+    /// Breaks the connection, behind what was sent before.
     #[must_use]
     pub fn abort(self) -> Self {
-        self.step(Step::Abort)
+        self.step(Step::Flush).step(Step::Abort)
     }
 
     fn step(mut self, step: Step) -> Self {
@@ -391,6 +393,8 @@ impl State {
                 }))
             }
             Step::Hang => Some(Box::pin(pending())),
+            // A body that is not ready is when hyper writes.
+            Step::Flush => Some(Box::pin(tokio::task::yield_now())),
             Step::Bytes(_) | Step::Echo | Step::Abort => None,
         }
     }
@@ -447,7 +451,7 @@ impl Body for ScriptBody {
                     this.guard.finished = true;
                     return Poll::Ready(Some(Err(Aborted)));
                 }
-                Step::Pause(_) | Step::Wait | Step::Hang => {
+                Step::Pause(_) | Step::Wait | Step::Hang | Step::Flush => {
                     this.waiting = this.guard.state.waiting(&step);
                     continue;
                 }
@@ -468,7 +472,7 @@ impl Body for ScriptBody {
             length += match step {
                 Step::Bytes(bytes) => bytes.len() as u64,
                 Step::Echo => self.request.len() as u64,
-                Step::Pause(_) | Step::Wait | Step::Hang | Step::Abort => {
+                Step::Pause(_) | Step::Wait | Step::Hang | Step::Flush | Step::Abort => {
                     return SizeHint::default();
                 }
             };

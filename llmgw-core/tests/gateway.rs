@@ -1,0 +1,35 @@
+//! The gateway over real sockets, in front of scripted engines: one file per behaviour.
+//!
+//! One binary for all of them, because each would link the same HTTP stack again.
+
+#![cfg(all(feature = "gateway", feature = "testing"))]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in tests, what does not hold should stop the test"
+)]
+
+#[path = "gateway/accounts.rs"]
+mod accounts;
+#[path = "gateway/cancellation.rs"]
+mod cancellation;
+#[path = "gateway/client.rs"]
+mod client;
+#[path = "gateway/drain.rs"]
+mod drain;
+#[path = "gateway/limits.rs"]
+mod limits;
+#[path = "gateway/models.rs"]
+mod models;
+#[path = "gateway/refusals.rs"]
+mod refusals;
+#[path = "gateway/retries.rs"]
+mod retries;
+#[path = "gateway/rig.rs"]
+mod rig;
+#[path = "gateway/streams.rs"]
+mod streams;
+#[path = "gateway/unary.rs"]
+mod unary;
+#[path = "gateway/waiting.rs"]
+mod waiting;

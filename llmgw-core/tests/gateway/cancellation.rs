@@ -1,0 +1,143 @@
+//! A client that leaves: the engine's work ends within a second, whatever the call was waiting for.
+
+use std::time::{Duration, Instant};
+
+use llmgw_core::testing::engine::{Script, ScriptedEngine};
+use serde_json::{Value, json};
+
+use crate::{
+    client::within,
+    rig::{Answer, Rig, chunk, request, streamed},
+};
+
+/// Makes the call, waits until it is where it should be, leaves, and sees the engine notice.
+async fn leaves(body: Value, script: Script, ready: impl AsyncFnOnce(&mut crate::client::Client)) {
+    let engine = ScriptedEngine::start().await.unwrap();
+    engine.always(script);
+    let rig = Rig::start(&[&engine]).await;
+    let mut client = rig.open(&body).await;
+    within(engine.until(|seen| seen.len() == 1)).await;
+    ready(&mut client).await;
+    assert_eq!(rig.load.in_flight(), 1);
+    #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
+    let left = Instant::now();
+    drop(client);
+    within(engine.until(|seen| seen[0].was_abandoned())).await;
+    assert!(
+        left.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        left.elapsed()
+    );
+    rig.until_idle().await;
+    let usage = rig.usage(1).await;
+    assert_eq!(
+        (usage.requests, usage.errors),
+        (1, 1),
+        "it is in the accounts, as status 499"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_head_of_a_unary_answer_is_noticed() {
+    leaves(request(), Script::new().hang(), async |_| {}).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_head_of_a_stream_is_noticed() {
+    leaves(streamed(), Script::new().hang(), async |_| {}).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_prefill_is_noticed() {
+    // The engine has sent its head, and no event yet.
+    leaves(streamed(), Script::events().hang(), async |_| {}).await;
+    leaves(
+        streamed(),
+        Script::events().bytes(": soon\n\n").hang(),
+        async |_| {},
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_within_a_stream_is_noticed() {
+    leaves(
+        streamed(),
+        Script::events().event(&chunk("a")).hang(),
+        async |client| {
+            client.head().await;
+            client.chunks_until("\n\n").await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_within_a_unary_answer_is_noticed() {
+    leaves(
+        request(),
+        Script::json(200, "{\"id\":").hang(),
+        async |_| {},
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_busy_stream_is_noticed() {
+    let mut script = Script::events();
+    for _ in 0..10_000 {
+        script = script.event(&chunk("a")).pause(Duration::from_millis(1));
+    }
+    leaves(streamed(), script, async |client| {
+        client.head().await;
+        client.chunks_until("\n\n").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_a_model_is_woken_is_noticed() {
+    let rig = Rig::start(&[]).await;
+    *rig.activation.answers.lock().unwrap() = vec![Answer::Never];
+    let client = rig.open(&streamed()).await;
+    let mut asked = rig.activation.asked.subscribe();
+    within(asked.wait_for(|asked| *asked == 1)).await.unwrap();
+    assert_eq!(rig.load.in_flight(), 1);
+    drop(client);
+    rig.until_idle().await;
+    assert_eq!(rig.usage(1).await.errors, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_within_its_own_body_reaches_no_engine() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    let mut client = crate::client::Client::connect(rig.address).await;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-llmgw-test\r\ncontent-length: 100\r\n\r\n{\"model\":";
+    client.raw(head.as_bytes()).await;
+    within(async {
+        while rig.load.in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(client);
+    rig.until_idle().await;
+    assert!(engine.seen().is_empty());
+}
+
+#[tokio::test]
+async fn what_a_stream_delivered_is_counted_by_its_events_when_the_client_leaves() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let script = Script::events()
+        .event(&chunk("a"))
+        .event(&chunk("b"))
+        .event(&chunk("c"));
+    engine.always(script.hang());
+    let rig = Rig::start(&[&engine]).await;
+    let mut client = rig.open(&json!({"model": "asked", "stream": true})).await;
+    client.head().await;
+    client.chunks_until("\"c\"").await;
+    drop(client);
+    assert_eq!(rig.usage(1).await.completion_tokens.0, 3);
+}

@@ -27,11 +27,12 @@ use self::{
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CtlArgs {
-    #[command(flatten)]
-    connection: Connection,
     /// How to show the answer
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
+    // Last, as its heading is for all that comes after it.
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -79,8 +80,8 @@ enum Command {
 /// Runs one command.
 pub(crate) async fn run(args: CtlArgs) -> ExitCode {
     let CtlArgs {
-        connection,
         output,
+        connection,
         command,
     } = args;
     let answered = match answer(&connection, output, command).await {

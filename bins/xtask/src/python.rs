@@ -72,9 +72,7 @@ pub(crate) fn typing(workspace: &Workspace) -> anyhow::Result<Outcome> {
         .args(["-m", "mypy", "--strict", "python", "tests"])
         .arg(examples)
         .run()?;
-    python
-        .args(["-m", "mypy.stubtest", "llmgw"])
-        .run()?;
+    python.args(["-m", "mypy.stubtest", "llmgw"]).run()?;
     Ok(Outcome::passed())
 }
 

@@ -180,7 +180,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "py-test",
         about: "pytest, the Python examples too",
-        needs: &["py-install"],
+        needs: &["build", "py-install"],
         run: python::test,
     },
     Step {

@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 
+use super::trial::trial;
 use crate::{
     api::admin::{
         Explanation, ModelView, NodeView, Origin, ProfileView, ReplicaView, Summary, UsageView,
@@ -19,8 +20,7 @@ use crate::{
     control::{Accounts, Catalog, Control, ControlError, Fleet, check_addition},
     error::Code,
     id::ModelName,
-    reason::{Amount, Check, CheckCount, Fit, Reason, Rejection, Report, render},
-    units::Bytes,
+    reason::render,
 };
 
 /// A control plane that lives in memory: it keeps models as the contract says, shows the nodes, replicas and
@@ -148,7 +148,7 @@ impl Catalog for MemoryControl {
     async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
         let state = self.answering()?;
         let kept = state.resolve(name)?;
-        let report = state.report(&kept.model);
+        let report = trial(&state.nodes, &kept.model);
         let view = state.view(kept);
         Ok(Explanation {
             model: view.name.clone(),
@@ -293,104 +293,12 @@ impl State {
             last_error: last_error.clone(),
             unplaceable: None,
         };
-        let report = self.report(model);
+        let report = trial(&self.nodes, model);
         if view.total_replicas < want(&view) && report.fits.is_none() {
             view.unplaceable = Some(render::headline(&report));
         }
         view
     }
-
-    /// A trial by state and memory alone: whoever wants true placement asks the planner.
-    fn report(&self, model: &Model) -> Report {
-        let mut fits = None;
-        let mut rejections: Vec<Rejection> = Vec::new();
-        let mut counts: BTreeMap<Check, usize> = BTreeMap::new();
-        for node in &self.nodes {
-            let mut of_node: Vec<Rejection> = Vec::new();
-            for profile in model.profiles() {
-                let reasons = reasons(node, profile);
-                if reasons.is_empty() {
-                    fits.get_or_insert_with(|| Fit {
-                        node: node.id,
-                        hostname: node.hostname.clone(),
-                        profile: profile.name.clone(),
-                    });
-                } else {
-                    of_node.push(Rejection {
-                        node: node.id,
-                        hostname: node.hostname.clone(),
-                        profile: profile.name.clone(),
-                        reasons,
-                    });
-                }
-            }
-            let all_reject = of_node.len() == model.profiles().len();
-            if let Some(first) = nearest(&of_node)
-                .filter(|_| all_reject)
-                .and_then(|rejection| rejection.reasons.first())
-            {
-                *counts.entry(first.check).or_default() += 1;
-            }
-            rejections.append(&mut of_node);
-        }
-        let summary = |(check, nodes)| CheckCount { check, nodes };
-        Report {
-            model: model.name().clone(),
-            nodes: self.nodes.len(),
-            profiles: model.profiles().len(),
-            nearest: nearest(&rejections).filter(|_| fits.is_none()).cloned(),
-            fits,
-            rejections,
-            summary: counts.into_iter().map(summary).collect(),
-            pending: None,
-            remedies: Vec::new(),
-        }
-    }
-}
-
-/// The rejection with the fewest reasons, and among these the one that is short by least.
-fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {
-    rejections.iter().min_by_key(|rejection| {
-        let short = rejection
-            .reasons
-            .iter()
-            .map(|reason| reason.short_by.unwrap_or(Bytes(u64::MAX)));
-        (rejection.reasons.len(), short.sum::<Bytes>())
-    })
-}
-
-/// Every check that fails, in order.
-fn reasons(node: &NodeView, profile: &Profile) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    if node.state != NodeState::Ready {
-        let state = node.state.as_str();
-        reasons.push(Reason {
-            check: Check::Node,
-            need: Amount::Text("ready".to_owned()),
-            have: Some(Amount::Text(state.to_owned())),
-            short_by: None,
-            detail: format!("the node is {state}"),
-        });
-    }
-    let need = profile.memory;
-    let have = node
-        .memory_allocatable
-        .map(|all| all - node.memory_reserved);
-    let short = have.map(|have| need - have);
-    if short != Some(Bytes::ZERO) {
-        let detail = match (have, short) {
-            (Some(have), Some(short)) => format!("needs {need}, has {have}, short by {short}"),
-            _ => format!("needs {need}, and its agent does not say what it has"),
-        };
-        reasons.push(Reason {
-            check: Check::Memory,
-            need: Amount::Bytes(need),
-            have: have.map(Amount::Bytes),
-            short_by: short,
-            detail,
-        });
-    }
-    reasons
 }
 
 fn profile_view(profile: &Profile) -> ProfileView {

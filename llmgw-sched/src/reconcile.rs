@@ -17,11 +17,11 @@ use std::{
 use llmgw_core::{
     cluster::{
         catalog::Model,
-        engine::Provision,
+        engine::{Provision, ProvisionState},
         node::{NodeFacts, NodeState},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
     },
-    id::{ModelName, NodeId, ProfileName, ReplicaId},
+    id::{EngineName, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
 };
 
@@ -36,6 +36,8 @@ use crate::{
 pub struct Intent {
     /// The models, by name.
     pub models: BTreeMap<ModelName, Model>,
+    /// Engines that every node should have.
+    pub engines: Vec<EngineName>,
 }
 
 /// What is, as agents and the gateway tell it.
@@ -167,7 +169,7 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
 
 /// The fleet as the planner sees it: promises made, and what still holds memory though it is leaving.
 #[must_use]
-pub fn fleet(observed: &Observed, memory: &Memory, now: Duration) -> Fleet {
+pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Fleet {
     let nodes = observed.nodes.iter().map(|(id, node)| {
         let lost = is_lost(node, now);
         let mut replicas: BTreeMap<ReplicaId, FleetReplica> = BTreeMap::new();
@@ -198,17 +200,24 @@ pub fn fleet(observed: &Observed, memory: &Memory, now: Duration) -> Fleet {
             },
             memory_allocatable: node.facts.memory.map(|memory| memory.allocatable),
             disk_free: node.facts.disk.as_ref().map(|disk| disk.free),
-            engines: node
-                .provision
-                .iter()
-                .map(|provision| (provision.engine.clone(), provision.state.clone()))
-                .collect(),
+            engines: engines(intent, node),
             replicas: replicas.into_values().collect(),
         }
     });
     Fleet {
         nodes: nodes.collect(),
     }
+}
+
+/// How far a node is with each engine; one that it should have and has not spoken of yet is pending.
+fn engines(intent: &Intent, node: &ObservedNode) -> BTreeMap<EngineName, ProvisionState> {
+    let wanted = intent
+        .engines
+        .iter()
+        .map(|name| (name.clone(), ProvisionState::Pending));
+    let told = node.provision.iter();
+    let told = told.map(|provision| (provision.engine.clone(), provision.state.clone()));
+    wanted.chain(told).collect()
 }
 
 /// Whether a node has not been heard for longer than the grace.
@@ -375,7 +384,7 @@ fn place(
     let wanted = Wanted {
         models: intent.models.values().filter(eligible).cloned().collect(),
     };
-    let (plan, reports) = plan(&fleet(observed, memory, now), &wanted);
+    let (plan, reports) = plan(&fleet(intent, observed, memory, now), &wanted);
     let actions = plan.placements.into_iter().map(|placement| Action::Place {
         model: placement.model,
         profile: placement.profile,

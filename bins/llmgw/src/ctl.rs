@@ -4,7 +4,6 @@
 
 mod connection;
 mod definition;
-mod failure;
 mod output;
 mod tables;
 mod text;
@@ -19,9 +18,9 @@ use llmgw_core::{
 
 use self::{
     connection::Connection,
-    failure::Failure,
     output::{Format, Shown},
 };
+use crate::failure::Failure;
 
 /// Ask a running control plane, or change what it runs
 #[derive(Args, Clone, Debug)]

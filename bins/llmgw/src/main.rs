@@ -1,10 +1,13 @@
-//! The command line: `llmgw ctl`.
+//! The command line: `llmgw up`, `llmgw ctl`.
 
 mod ctl;
+mod failure;
+mod up;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use llmgw_server::signals;
 
 /// Runs language models on machines that you own
 #[derive(Parser)]
@@ -16,12 +19,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(up::UpArgs),
     Ctl(ctl::CtlArgs),
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Ctl(args) => ctl::run(args).await,
-    }
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("the async runtime can't start: {error}");
+            return failure::Failure::new(failure::Cause::Refused, message).report();
+        }
+    };
+    runtime.block_on(async {
+        match cli.command {
+            Command::Up(args) => {
+                signals::init_logging_at("warn");
+                match up::run(args).await {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(failure) => failure.report(),
+                }
+            }
+            Command::Ctl(args) => ctl::run(args).await,
+        }
+    })
 }

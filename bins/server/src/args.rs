@@ -23,10 +23,20 @@ pub struct ServerArgs {
     #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// Address for clients (the OpenAI API)
-    #[arg(long, value_name = "ADDRESS", env = "LLMGW_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "LLMGW_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
     pub listen: SocketAddr,
     /// Address for the admin API; on loopback
-    #[arg(long, value_name = "ADDRESS", env = "LLMGW_ADMIN_LISTEN", default_value = "127.0.0.1:8082")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "LLMGW_ADMIN_LISTEN",
+        default_value = "127.0.0.1:8082"
+    )]
     pub admin_listen: SocketAddr,
     /// A model to run, may be given several times: `starter`, or
     /// `[NAME=]SOURCE[#sha256=DIGEST],memory=SIZE[,context=N][,parallel=N]`
@@ -92,7 +102,12 @@ impl ServerArgs {
     /// # Errors
     /// When something can't be right.
     pub fn into_config(self, around: Surroundings) -> Result<ServerConfig, Fault> {
-        let Surroundings { cluster_listen, store, settle, starter } = around;
+        let Surroundings {
+            cluster_listen,
+            store,
+            settle,
+            starter,
+        } = around;
         let settings = self.settings(starter)?;
         Ok(ServerConfig {
             data_dir: self.data_dir()?,
@@ -113,7 +128,9 @@ impl ServerArgs {
 pub fn default_data_dir() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let value = std::env::var_os(name)?;
-        Path::new(&value).is_absolute().then(|| PathBuf::from(value))
+        Path::new(&value)
+            .is_absolute()
+            .then(|| PathBuf::from(value))
     };
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     data.map(|data| data.join("llmgw"))

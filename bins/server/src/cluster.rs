@@ -8,8 +8,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Why the port is for this machine alone.
-pub const LOOPBACK_ONLY: &str =
-    "the secure session between machines is not part of this release, so agents must be on this machine";
+pub const LOOPBACK_ONLY: &str = "the secure session between machines is not part of this release, so agents must be on this machine";
 
 /// Accepts agents until `stop`.
 pub async fn serve(

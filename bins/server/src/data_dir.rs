@@ -37,8 +37,15 @@ impl DataDir {
     /// # Errors
     /// When it can't be made or written, or another process has it.
     pub fn open(path: &Path) -> Result<Self, Fault> {
-        let unusable = |source| Fault::DataDir { path: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let unusable = |source| Fault::DataDir {
+            path: path.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(unusable)?;
         // Paths that are told to others must mean the same from everywhere.
         let path = path.canonicalize().map_err(unusable)?;
         let lock = OpenOptions::new()
@@ -47,7 +54,10 @@ impl DataDir {
             .write(true)
             .mode(0o600)
             .open(path.join("server.lock"))
-            .map_err(|source| Fault::DataDir { path: path.clone(), source })?;
+            .map_err(|source| Fault::DataDir {
+                path: path.clone(),
+                source,
+            })?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Fault::InUse { path }),
@@ -77,10 +87,12 @@ impl DataDir {
         let text = self.text_or("hashing.key", random_hex)?;
         let bytes = data_encoding::HEXLOWER.decode(text.as_bytes()).ok();
         let bytes: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map(HashingKey::from_bytes).ok_or_else(|| Fault::Damaged {
-            path: self.path.join("hashing.key"),
-            problem: "does not hold 64 hexadecimal digits".to_owned(),
-        })
+        bytes
+            .map(HashingKey::from_bytes)
+            .ok_or_else(|| Fault::Damaged {
+                path: self.path.join("hashing.key"),
+                problem: "does not hold 64 hexadecimal digits".to_owned(),
+            })
     }
 
     /// The admin API's token.
@@ -122,9 +134,10 @@ impl DataDir {
     pub fn forget_first_key(&self) -> Result<(), Fault> {
         let path = self.path.join("first-key");
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Fault::Write { path, source: error })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Fault::Write {
+                path,
+                source: error,
+            }),
             _ => Ok(()),
         }
     }
@@ -145,12 +158,16 @@ impl DataDir {
     fn read(&self, name: &str) -> Result<Option<String>, Fault> {
         let path = self.path.join(name);
         match read_small(&path) {
-            Ok(text) if text.is_empty() => {
-                Err(Fault::Damaged { path, problem: "is empty".to_owned() })
-            }
+            Ok(text) if text.is_empty() => Err(Fault::Damaged {
+                path,
+                problem: "is empty".to_owned(),
+            }),
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Fault::Damaged { path, problem: format!("can't be read: {error}") }),
+            Err(error) => Err(Fault::Damaged {
+                path,
+                problem: format!("can't be read: {error}"),
+            }),
         }
     }
 }
@@ -167,7 +184,10 @@ pub(crate) fn read_small(path: &Path) -> io::Result<String> {
 /// # Errors
 /// When it can't be written.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Fault> {
-    let failed = |source| Fault::Write { path: path.to_owned(), source };
+    let failed = |source| Fault::Write {
+        path: path.to_owned(),
+        source,
+    };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let temporary = path.with_file_name(name);
@@ -177,14 +197,19 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Fault> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file =
-            OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
     };
     write().map_err(failed)
 }
@@ -240,6 +265,9 @@ mod tests {
         fs::write(directory.path().join("hashing.key"), "short").unwrap();
         let error = data.hashing_key().unwrap_err().render();
         assert!(error.contains("hashing.key does not hold 64"), "{error}");
-        assert_eq!(fs::read_to_string(directory.path().join("hashing.key")).unwrap(), "short");
+        assert_eq!(
+            fs::read_to_string(directory.path().join("hashing.key")).unwrap(),
+            "short"
+        );
     }
 }

@@ -106,11 +106,15 @@ impl Fault {
                     "another program has that port; choose one with {}, or port 0 for any",
                     listen_flag(what)
                 )),
-                _ => Some(format!("choose an address of this machine with {}", listen_flag(what))),
+                _ => Some(format!(
+                    "choose an address of this machine with {}",
+                    listen_flag(what)
+                )),
             },
-            Self::NotLoopback { what, .. } => {
-                Some(format!("listen on 127.0.0.1 or [::1]: {}", listen_flag(what)))
-            }
+            Self::NotLoopback { what, .. } => Some(format!(
+                "listen on 127.0.0.1 or [::1]: {}",
+                listen_flag(what)
+            )),
             Self::Settings { hint, .. } => hint.clone(),
             Self::Controller(ControllerError::AnotherLeads(_)) => {
                 Some("several control planes on one store are not part of this release".to_owned())
@@ -123,20 +127,19 @@ impl Fault {
         }
     }
 
+    /// Whether the caller wrote something that can't be right.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::NotLoopback { .. } | Self::Settings { .. })
+    }
+
     /// 2 for what the caller wrote wrongly, 1 for everything else.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::NotLoopback { .. } | Self::Settings { .. } => ExitCode::from(2),
-            Self::DataDir { .. }
-            | Self::InUse { .. }
-            | Self::Damaged { .. }
-            | Self::Listen { .. }
-            | Self::Store(_)
-            | Self::Controller(_)
-            | Self::Entropy(_)
-            | Self::Signals(_)
-            | Self::Write { .. } => ExitCode::FAILURE,
+        if self.is_usage() {
+            ExitCode::from(2)
+        } else {
+            ExitCode::FAILURE
         }
     }
 

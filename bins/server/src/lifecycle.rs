@@ -19,14 +19,11 @@ use llmgw_core::{
 use llmgw_sched::controller::{
     Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
 };
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admin::{self, AdminDeps},
+    admin::{self, AdminConfig, AdminDeps, AdminToken},
     cluster,
     data_dir::DataDir,
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
@@ -133,7 +130,10 @@ impl ServerConfig {
             declared: models,
             engines,
         };
-        let deps = ControllerDeps { store: Arc::clone(&store), clock: Arc::clone(&clock) };
+        let deps = ControllerDeps {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+        };
         let controller = config.build(deps).await.map_err(Fault::Controller)?;
         let handle = controller.handle();
         let epoch = Epoch(handle.leading().borrow().unwrap_or(0));
@@ -148,11 +148,26 @@ impl ServerConfig {
             Some(listener) => {
                 let token = data.agent_token()?;
                 let hash = hashing_key.hash(&token);
-                Some((listener, Admission::Token { hashing_key: hashing_key.clone(), hash }))
+                Some((
+                    listener,
+                    Admission::Token {
+                        hashing_key: hashing_key.clone(),
+                        hash,
+                    },
+                ))
             }
         };
         let admin_token = data.admin_token()?;
-        Ok(Server { data, controller, gateway, clients, admin, agents, admin_token, first_key })
+        Ok(Server {
+            data,
+            controller,
+            gateway,
+            clients,
+            admin,
+            agents,
+            admin_token,
+            first_key,
+        })
     }
 }
 
@@ -170,7 +185,16 @@ impl Server {
     /// # Errors
     /// When a bound port can't say its address.
     pub fn start(self) -> Result<Running, Fault> {
-        let Self { data, controller, gateway, clients, admin, agents, admin_token, .. } = self;
+        let Self {
+            data,
+            controller,
+            gateway,
+            clients,
+            admin,
+            agents,
+            admin_token,
+            ..
+        } = self;
         let handle = controller.handle();
         let drain = CancellationToken::new();
         let finish = CancellationToken::new();
@@ -178,11 +202,27 @@ impl Server {
         let backs = TaskTracker::new();
         let listen = local(CLIENTS, &clients)?;
         let admin_listen = local(ADMIN, &admin)?;
-        let cluster_listen =
-            agents.as_ref().map(|(listener, _)| local(AGENTS, listener)).transpose()?;
+        let cluster_listen = agents
+            .as_ref()
+            .map(|(listener, _)| local(AGENTS, listener))
+            .transpose()?;
 
-        fronts.spawn(gateway.serve(clients, drain.clone()));
-        let deps = AdminDeps::new(handle.control(), &admin_token);
+        let serving = gateway.serve(clients, drain.clone());
+        fronts.spawn(async move {
+            let drained = serving.await;
+            if drained.connections_cut > 0 || drained.usage_lost > 0 {
+                tracing::warn!(
+                    connections_cut = drained.connections_cut,
+                    usage_lost = drained.usage_lost,
+                    "the gateway did not end cleanly"
+                );
+            }
+        });
+        let deps = AdminDeps {
+            control: handle.control(),
+            token: AdminToken::new(&admin_token),
+            config: AdminConfig::default(),
+        };
         fronts.spawn(admin::serve(admin, deps, drain.clone()));
         if let Some((listener, admission)) = agents {
             let serving = cluster::serve(listener, handle.clone(), admission, finish.clone());
@@ -263,7 +303,7 @@ impl Running {
 
 impl Traffic for GatewayTraffic {
     fn outstanding(&self, replica: ReplicaId) -> u64 {
-        self.0.outstanding(replica)
+        self.0.in_flight_of(replica)
     }
 
     fn requests(&self) -> u64 {
@@ -279,15 +319,20 @@ fn build_gateway(
     clock: Arc<dyn Clock>,
 ) -> Gateway {
     let activation: Arc<dyn Activation> = Arc::new(handle.clone());
-    let deps = GatewayDeps { routes: handle.routes(), keys, hashing_key, activation, store, clock };
+    let deps = GatewayDeps {
+        routes: handle.routes(),
+        keys,
+        hashing_key,
+        activation,
+        store,
+        clock,
+    };
     let gateway = GatewayConfig::default().build(deps);
     handle.observe_traffic(Arc::new(GatewayTraffic(gateway.load())));
     gateway
 }
 
-fn keys_of(
-    keys: Vec<llmgw_core::cluster::account::ApiKey>,
-) -> watch::Receiver<Arc<KeyRing>> {
+fn keys_of(keys: Vec<llmgw_core::cluster::account::ApiKey>) -> watch::Receiver<Arc<KeyRing>> {
     // Keys are made at the start only, so far: nobody sends, and the receiver keeps the first value.
     watch::channel(Arc::new(KeyRing::new(keys))).1
 }
@@ -304,12 +349,22 @@ fn require_loopback(
 }
 
 async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, Fault> {
-    TcpListener::bind(address).await.map_err(|source| Fault::Listen { what, address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| Fault::Listen {
+            what,
+            address,
+            source,
+        })
 }
 
 fn local(what: &'static str, listener: &TcpListener) -> Result<SocketAddr, Fault> {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-    listener.local_addr().map_err(|source| Fault::Listen { what, address: unknown, source })
+    listener.local_addr().map_err(|source| Fault::Listen {
+        what,
+        address: unknown,
+        source,
+    })
 }
 
 fn sqlite_url(data_dir: &Path) -> String {

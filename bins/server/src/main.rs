@@ -18,7 +18,12 @@ struct Cli {
     #[command(flatten)]
     server: ServerArgs,
     /// Address for agents; on loopback
-    #[arg(long, value_name = "ADDRESS", env = "LLMGW_CLUSTER_LISTEN", default_value = "127.0.0.1:8443")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "LLMGW_CLUSTER_LISTEN",
+        default_value = "127.0.0.1:8443"
+    )]
     cluster_listen: SocketAddr,
     /// Where the store is: sqlite:PATH or postgres://... [default: SQLite in the data directory]
     #[arg(long, value_name = "URL", env = "LLMGW_STORE", hide_env_values = true)]
@@ -28,7 +33,10 @@ struct Cli {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     signals::init_logging();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             report(&format!("error: the async runtime can't start: {error}"));
@@ -45,7 +53,11 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Fault> {
-    let Cli { server, cluster_listen, store } = cli;
+    let Cli {
+        server,
+        cluster_listen,
+        store,
+    } = cli;
     let config = server.clone().into_config(Surroundings {
         cluster_listen: Some(cluster_listen),
         store,
@@ -71,14 +83,25 @@ async fn run(cli: Cli) -> Result<(), Fault> {
 }
 
 fn announce(running: &Running, secret: Option<&str>) {
-    report(&format!("llmgw-server: clients on http://{}/v1", running.listen()));
-    report(&format!("llmgw-server: admin API on http://{}", running.admin_listen()));
+    report(&format!(
+        "llmgw-server: clients on http://{}/v1",
+        running.listen()
+    ));
+    report(&format!(
+        "llmgw-server: admin API on http://{}",
+        running.admin_listen()
+    ));
     if let Some(address) = running.cluster_listen() {
         let token = running.data().path().join("agent.token");
-        report(&format!("llmgw-server: agents on {address}, with the token in {}", token.display()));
+        report(&format!(
+            "llmgw-server: agents on {address}, with the token in {}",
+            token.display()
+        ));
     }
     if let Some(secret) = secret {
-        report(&format!("llmgw-server: the API key, shown this once: {secret}"));
+        report(&format!(
+            "llmgw-server: the API key, shown this once: {secret}"
+        ));
     }
 }
 

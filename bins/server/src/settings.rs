@@ -77,9 +77,8 @@ impl Settings {
             .map_err(|error| wrong(first_line(&error.to_string()), None))?;
         let mut models = Vec::new();
         for (index, definition) in file.models.into_iter().enumerate() {
-            let model = Model::try_from(definition).map_err(|error| {
-                wrong(format!("models[{index}].{error}"), error.hint.clone())
-            })?;
+            let model = Model::try_from(definition)
+                .map_err(|error| wrong(format!("models[{index}].{error}"), error.hint))?;
             models.push(model);
         }
         let mut engines = BTreeMap::new();
@@ -96,9 +95,18 @@ impl Settings {
     /// The engines that every node should have.
     #[must_use]
     pub fn wanted_engines(&self) -> Vec<WantedEngine> {
-        let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else { return Vec::new() };
-        let source = self.engines.get(&llamacpp).cloned().unwrap_or(EngineSource::Auto);
-        vec![WantedEngine { name: llamacpp, source }]
+        let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else {
+            return Vec::new();
+        };
+        let source = self
+            .engines
+            .get(&llamacpp)
+            .cloned()
+            .unwrap_or(EngineSource::Auto);
+        vec![WantedEngine {
+            name: llamacpp,
+            source,
+        }]
     }
 }
 
@@ -121,7 +129,10 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
     let mut seen = BTreeSet::new();
     for part in parts {
         let Some((key, value)) = part.split_once('=') else {
-            return Err(wrong(format!("{part:?} is not key=value"), Some(FORM.to_owned())));
+            return Err(wrong(
+                format!("{part:?} is not key=value"),
+                Some(FORM.to_owned()),
+            ));
         };
         if !seen.insert(key) {
             return Err(wrong(format!("{key} stands there twice"), None));
@@ -132,8 +143,9 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
     let named = head.split_once('=').filter(|(name, _)| !name.contains(':'));
     let (source, digest) = split_digest(named.map_or(head, |(_, source)| source))
         .map_err(|error| wrong(error.to_string(), None))?;
-    let parsed: Source =
-        source.parse().map_err(|error| wrong(format!("{error}"), Some(FORM.to_owned())))?;
+    let parsed: Source = source
+        .parse()
+        .map_err(|error| wrong(format!("{error}"), Some(FORM.to_owned())))?;
     let name = named.map_or_else(
         || {
             let file = parsed.file_name();
@@ -145,9 +157,9 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         let value = fields.remove(key);
         value
             .map(|value| {
-                value.parse::<u64>().map_err(|_| {
-                    wrong(format!("{key}={value}: not a whole number"), None)
-                })
+                value
+                    .parse::<u64>()
+                    .map_err(|_| wrong(format!("{key}={value}: not a whole number"), None))
             })
             .transpose()
     };
@@ -164,7 +176,10 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         .parse()
         .map_err(|error| wrong(format!("memory: {error}"), None))?;
     if let Some((key, _)) = fields.into_iter().next() {
-        return Err(wrong(format!("{key} is not a setting"), Some(FORM.to_owned())));
+        return Err(wrong(
+            format!("{key} is not a setting"),
+            Some(FORM.to_owned()),
+        ));
     }
     let parallel = parallel
         .map(|value| u32::try_from(value).map_err(|_| wrong("parallel is too large".into(), None)))
@@ -177,7 +192,13 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         sha256: digest.map(|digest| digest.to_string()),
         size: None,
         replicas: None,
-        profiles: vec![ProfileDefinition { name: None, engine: None, memory, context, parallel }],
+        profiles: vec![ProfileDefinition {
+            name: None,
+            engine: None,
+            memory,
+            context,
+            parallel,
+        }],
     })
     .map_err(|error| wrong(error.to_string(), error.hint))
 }
@@ -201,17 +222,35 @@ mod tests {
         assert_eq!(model.name().as_str(), "tiny");
         assert_eq!(model.profiles()[0].memory, Bytes::gib(1));
         assert_eq!(model.profiles()[0].context.0, 512);
-        assert_eq!(model_flag("file:/m/Tiny.gguf,memory=1GiB").unwrap().name().as_str(), "tiny");
-        assert_eq!(model_flag("starter").unwrap().name().as_str(), "smollm2-135m");
+        assert_eq!(
+            model_flag("file:/m/Tiny.gguf,memory=1GiB")
+                .unwrap()
+                .name()
+                .as_str(),
+            "tiny"
+        );
+        assert_eq!(
+            model_flag("starter").unwrap().name().as_str(),
+            "smollm2-135m"
+        );
     }
 
     #[test]
     fn a_model_flag_that_cannot_be_right_is_refused_with_what_is_wrong() {
         for (text, says) in [
             ("tiny=file:/m.gguf", "memory is missing"),
-            ("tiny=file:/m.gguf,memory=much", "memory: \"much\" is not a size"),
-            ("tiny=file:/m.gguf,memory=1GiB,gpus=2", "gpus is not a setting"),
-            ("tiny=file:/m.gguf,memory=1GiB,memory=2GiB", "memory stands there twice"),
+            (
+                "tiny=file:/m.gguf,memory=much",
+                "memory: \"much\" is not a size",
+            ),
+            (
+                "tiny=file:/m.gguf,memory=1GiB,gpus=2",
+                "gpus is not a setting",
+            ),
+            (
+                "tiny=file:/m.gguf,memory=1GiB,memory=2GiB",
+                "memory stands there twice",
+            ),
             ("tiny=hf:a/b/c.gguf,memory=1GiB", "sha256: missing"),
             ("x", "begins with hf:"),
         ] {
@@ -240,7 +279,10 @@ mod tests {
             ("models: [", "llmgw.yaml: "),
             ("modles: []", "modles"),
             ("engines: {vllm: {}}", "engines.vllm: not an engine"),
-            ("models: [{name: a, source: 'file:/m', profiles: []}]", "models[0].profiles: there is none"),
+            (
+                "models: [{name: a, source: 'file:/m', profiles: []}]",
+                "models[0].profiles: there is none",
+            ),
         ] {
             let error = read(text).unwrap_err().render();
             assert!(error.contains(says), "{text}: {error}");

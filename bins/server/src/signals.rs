@@ -1,5 +1,7 @@
 //! What every daemon does at its start: listen for signals, log to stderr.
 
+use std::io::IsTerminal;
+
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing_subscriber::EnvFilter;
@@ -41,7 +43,10 @@ pub fn init_logging() {
 /// Logs to stderr at the level of `RUST_LOG`, by default `level`.
 pub fn init_logging_at(level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logging = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // A second call, in a test, changes nothing.
     drop(logging.with_target(false).try_init());
 }

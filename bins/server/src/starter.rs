@@ -1,6 +1,8 @@
 //! The model that a first start runs: small enough for any machine, and a real one.
 
-use llmgw_core::cluster::catalog::{DefinitionError, Model, ModelDefinition, OneOrMany, ProfileDefinition};
+use llmgw_core::cluster::catalog::{
+    DefinitionError, Model, ModelDefinition, OneOrMany, ProfileDefinition,
+};
 use llmgw_core::units::Bytes;
 
 /// SmolLM2-135M-Instruct (Apache-2.0, by Hugging Face), quantised to Q4_1 by QuantFactory; the same bytes are

@@ -125,6 +125,7 @@ impl LoopTask {
             state: Snapshot {
                 entries,
                 memory,
+                engines: engines.iter().map(|engine| engine.name.clone()).collect(),
                 ..Snapshot::default()
             },
             shared,
@@ -306,8 +307,10 @@ impl LoopTask {
     /// Keeps the last report of every model that lacks replicas. A reason that changed is logged.
     fn keep_reports(&mut self, reports: BTreeMap<ModelName, llmgw_core::reason::Report>) {
         for (model, report) in &reports {
+            // What passes by itself, such as an engine that is being installed, is no cause for a warning.
+            let lasting = report.fits.is_none() && report.pending.is_none() && report.nodes > 0;
             let known = self.state.reports.get(model);
-            if report.fits.is_none() && known.is_none_or(|known| known.summary != report.summary) {
+            if lasting && known.is_none_or(|known| known.summary != report.summary) {
                 tracing::warn!(reason = %llmgw_core::reason::render::headline(report), "not placed");
             }
         }

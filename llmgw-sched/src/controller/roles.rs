@@ -100,7 +100,12 @@ impl Catalog for ControllerHandle {
         let now = shared.clock.monotonic();
         let entry = known(&snapshot, name)?;
         let model = &entry.model;
-        let fleet = reconcile::fleet(&snapshot.observed, &snapshot.memory, now);
+        let fleet = reconcile::fleet(
+            &snapshot.intent(),
+            &snapshot.observed,
+            &snapshot.memory,
+            now,
+        );
         let report = planner::trial(&fleet, model);
         let counting = snapshot
             .memory

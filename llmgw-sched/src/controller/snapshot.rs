@@ -6,7 +6,7 @@ use llmgw_core::{
     api::admin::Origin,
     clock::Timestamp,
     cluster::{catalog::Model, replica::ReplicaState},
-    id::ModelName,
+    id::{EngineName, ModelName},
     reason::Report,
     route::{Endpoint, ModelRoute},
 };
@@ -19,6 +19,8 @@ pub(super) struct Snapshot {
     pub(super) entries: BTreeMap<ModelName, Entry>,
     pub(super) observed: Observed,
     pub(super) memory: Memory,
+    /// Engines that every node should have.
+    pub(super) engines: Vec<EngineName>,
     /// The last trial of each model that lacks replicas.
     pub(super) reports: BTreeMap<ModelName, Report>,
 }
@@ -41,6 +43,7 @@ impl Snapshot {
             .map(|(name, entry)| (name.clone(), entry.model.clone()));
         Intent {
             models: models.collect(),
+            engines: self.engines.clone(),
         }
     }
 

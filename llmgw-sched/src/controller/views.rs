@@ -29,7 +29,12 @@ pub(super) struct Surroundings {
 }
 
 pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
-    let fleet = fleet(&snapshot.observed, &snapshot.memory, now);
+    let fleet = fleet(
+        &snapshot.intent(),
+        &snapshot.observed,
+        &snapshot.memory,
+        now,
+    );
     let reserved: BTreeMap<NodeId, Bytes> = fleet
         .nodes
         .iter()
@@ -237,6 +242,9 @@ fn attention(
     let mut lines = Vec::new();
     if epoch.is_none() {
         lines.push("this control plane does not lead: nothing is placed or changed".to_owned());
+    }
+    if snapshot.observed.nodes.is_empty() {
+        lines.push("no node has joined yet: nothing can be placed".to_owned());
     }
     let parked = models.iter().filter(|model| model.parked);
     lines.extend(parked.map(|model| {

@@ -46,15 +46,15 @@ pub fn waiting(
             last_error.unwrap_or("no reason was given"),
         ));
     }
+    if observed.nodes.is_empty() {
+        return Waiting::Loading(format!("{name} waits for a node: none has joined yet"));
+    }
     match report {
         Some(report) if report.fits.is_none() => match &report.pending {
             Some(pending) => Waiting::Loading(format!("{name} waits for {pending}")),
             None => Waiting::Unplaceable(render::headline(report)),
         },
         Some(_) => Waiting::Loading(format!("{name} is being placed")),
-        None if observed.nodes.is_empty() => {
-            Waiting::Unplaceable(format!("{name} is not placed: no node has joined yet"))
-        }
         None => Waiting::Loading(format!("{name} is about to be placed")),
     }
 }

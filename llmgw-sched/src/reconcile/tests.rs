@@ -24,6 +24,7 @@ fn intent(replicas: u32) -> Intent {
     let model = model(replicas);
     Intent {
         models: BTreeMap::from([(model.name().clone(), model)]),
+        engines: Vec::new(),
     }
 }
 
@@ -329,7 +330,12 @@ fn a_replica_that_is_leaving_holds_its_memory_until_it_is_gone() {
     cluster.report(ReplicaState::Ready);
     cluster.intent.models.clear();
     cluster.step();
-    let fleet = fleet(&cluster.observed, &cluster.memory, seconds(0));
+    let fleet = fleet(
+        &cluster.intent,
+        &cluster.observed,
+        &cluster.memory,
+        seconds(0),
+    );
     assert_eq!(fleet.nodes[0].memory_reserved(), Bytes::gib(1));
     assert!(fleet.nodes[0].replicas[0].leaving);
 }

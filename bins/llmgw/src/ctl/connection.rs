@@ -13,7 +13,7 @@ use clap::Args;
 use llmgw_core::{admin_client::AdminClient, control::Control};
 use llmgw_server::{admin::AdminToken, args::default_data_dir};
 
-use super::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]

@@ -9,7 +9,7 @@ use std::{
 use llmgw_core::cluster::catalog::ModelDefinition;
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
-use super::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure};
 
 /// Reads a definition, YAML or JSON; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<ModelDefinition, Failure> {

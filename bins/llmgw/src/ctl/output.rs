@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure};
 
 /// How an answer is shown.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -89,12 +89,4 @@ impl Shown {
             _ => Ok(()),
         }
     }
-}
-
-/// Text of others on one line, without what a terminal would obey.
-pub(super) fn one_line(text: &str) -> String {
-    let text = text.trim();
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }

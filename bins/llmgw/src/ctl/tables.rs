@@ -10,7 +10,8 @@ use llmgw_core::{
     units::Bytes,
 };
 
-use super::{output::one_line, text::span};
+use super::text::span;
+use crate::failure::one_line;
 
 pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let row = |node: &NodeView| {

@@ -5,7 +5,7 @@ use llmgw_core::{
     reason::{Report, render},
 };
 
-use super::output::one_line;
+use crate::failure::one_line;
 
 pub(super) fn status(summary: &Summary) -> String {
     let Summary {

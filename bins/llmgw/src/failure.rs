@@ -5,21 +5,23 @@ use std::{
     process::ExitCode,
 };
 
-use llmgw_core::{control::ControlError, error::Code};
-
-use super::output::one_line;
+use llmgw_core::{
+    control::ControlError,
+    error::{Chain, Code},
+};
+use llmgw_server::fault::Fault;
 
 /// A failure as it is told.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) cause: Cause,
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
     message: String,
     hint: Option<String>,
 }
 
 /// What kind of failure: each has its exit code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// The control plane refused or failed, or this machine did.
     Refused,
     /// The token is wrong or missing.
@@ -35,7 +37,7 @@ pub(super) enum Cause {
 // === impl Failure ===
 
 impl Failure {
-    pub(super) fn new(cause: Cause, message: impl Into<String>) -> Self {
+    pub(crate) fn new(cause: Cause, message: impl Into<String>) -> Self {
         Self {
             cause,
             message: message.into(),
@@ -43,7 +45,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn with_hint(self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
             ..self
@@ -51,7 +53,7 @@ impl Failure {
     }
 
     /// `error: …` and `hint: …` on standard error, one line each.
-    pub(super) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         let mut text = format!("error: {}\n", one_line(&self.message));
         if let Some(hint) = &self.hint {
             text.push_str(&format!("hint: {}\n", one_line(hint)));
@@ -85,4 +87,27 @@ impl From<ControlError> for Failure {
             hint: error.hint,
         }
     }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        let cause = if fault.is_usage() {
+            Cause::Usage
+        } else {
+            Cause::Refused
+        };
+        Self {
+            cause,
+            message: Chain(&fault).to_string(),
+            hint: fault.hint(),
+        }
+    }
+}
+
+/// Text of others on one line, without what a terminal would obey.
+pub(crate) fn one_line(text: &str) -> String {
+    let text = text.trim();
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }

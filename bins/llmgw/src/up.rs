@@ -1,0 +1,172 @@
+//! `llmgw up`: control plane and agent in one process.
+
+mod greeting;
+mod progress;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use clap::Args;
+use llmgw_agent::{
+    agent::{Agent, AgentConfig, AgentError, Connector, PipeConnector},
+    process::inherited,
+};
+use llmgw_core::{
+    api::agent::NodeReport,
+    clock::{Clock, SystemClock},
+    cluster::engine::EngineSource,
+    error::{Chain, Coded},
+    route::{RouteTable, Waiting},
+};
+use llmgw_sched::controller::Admission;
+use llmgw_server::{
+    args::{ServerArgs, Surroundings},
+    fault::Fault,
+    first_key::FirstKey,
+    lifecycle::Running,
+    signals,
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    greeting::{Greeting, KeyIs},
+    progress::Progress,
+};
+use crate::failure::{Cause, Failure};
+
+/// Run everything in one process: control plane, agent, and a first model
+#[derive(Args, Clone, Debug)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs until a signal comes.
+pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+    let UpArgs { server } = args;
+    let settings = server.settings(true)?;
+    let api_key_file = server.api_key_file.clone();
+    let config = server.into_config(Surroundings {
+        cluster_listen: None,
+        store: None,
+        settle: Duration::ZERO,
+        starter: true,
+    })?;
+    let agent_dir = config.data_dir.join("agent");
+    let built = config.build().await?;
+    let key = key_is(built.first_key(), api_key_file);
+    let agent = Agent::build(agent_config(agent_dir, &settings.engines), clock())
+        .map_err(|error| agent_failure(&error))?;
+    let reports = agent.observer();
+
+    let stop = signals::stop_on_signal()?;
+    let running = built.start()?;
+    let stop_agent = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let agent_task = tasks.spawn(agent.run(pipe_to(&running), stop_agent.clone()));
+    tasks.close();
+
+    let greeting = Greeting {
+        address: running.listen(),
+        admin: running.admin_listen(),
+        key,
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        greeted = until_served(&running, reports, greeting) => {
+            greeted?;
+            stop.cancelled().await;
+        }
+    }
+
+    progress::say("stopping: what is being answered is finished first");
+    running.drain().await;
+    stop_agent.cancel();
+    let ended = agent_task.await;
+    running.finish().await;
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(agent_failure(&error)),
+        Err(_) => Err(Failure::new(Cause::Refused, "the agent ended badly")),
+    }
+}
+
+/// Shows what happens until a model is served, then greets; goes on for models that come later.
+async fn until_served(
+    running: &Running,
+    mut reports: watch::Receiver<NodeReport>,
+    greeting: Greeting,
+) -> Result<(), Fault> {
+    let mut routes = running.controller().routes();
+    let mut progress = Progress::new();
+    let mut greeting = Some(greeting);
+    loop {
+        progress.show(&reports.borrow_and_update());
+        let table: Arc<RouteTable> = Arc::clone(&routes.borrow_and_update());
+        for route in table.models() {
+            let name = route.name.as_str();
+            match (&route.endpoints[..], &route.waiting) {
+                ([_, ..], _) => {
+                    progress.note(name, &format!("{name} is ready"));
+                    if let Some(greeting) = greeting.take() {
+                        progress.clear();
+                        greeting.print(name);
+                        running.data().forget_first_key()?;
+                    }
+                }
+                ([], Waiting::Unplaceable(reason) | Waiting::Parked(reason)) => {
+                    progress.note(name, reason);
+                }
+                ([], Waiting::Loading(doing)) => progress.doing(name, doing),
+            }
+        }
+        let changed = tokio::select! {
+            changed = reports.changed() => changed,
+            changed = routes.changed() => changed,
+        };
+        if changed.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn key_is(first: &FirstKey, file: Option<PathBuf>) -> KeyIs {
+    match (first, file) {
+        (FirstKey::Show(secret), _) => KeyIs::Shown(secret.expose().to_owned()),
+        (FirstKey::InFile, Some(file)) => KeyIs::InFile(file),
+        (FirstKey::InFile | FirstKey::ShownBefore, _) => KeyIs::ShownBefore,
+    }
+}
+
+fn agent_config(
+    data_dir: PathBuf,
+    engines: &std::collections::BTreeMap<llmgw_core::id::EngineName, EngineSource>,
+) -> AgentConfig {
+    let paths = engines.iter().filter_map(|(name, source)| match source {
+        EngineSource::Path(path) => Some((name.clone(), PathBuf::from(path))),
+        EngineSource::Auto | EngineSource::Wheel => None,
+    });
+    AgentConfig {
+        engine_paths: paths.collect(),
+        environment: inherited(std::env::vars_os()),
+        ..AgentConfig::new(data_dir)
+    }
+}
+
+/// The agent's way to a control plane in the same process.
+fn pipe_to(running: &Running) -> impl Connector {
+    let handle = running.controller().clone();
+    PipeConnector::new(move |stream| handle.accept(stream, Admission::Anyone))
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+fn agent_failure(error: &AgentError) -> Failure {
+    let failure = Failure::new(Cause::Refused, Chain(error).to_string());
+    match error.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}

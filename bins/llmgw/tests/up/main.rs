@@ -1,0 +1,14 @@
+//! `llmgw up` as a user runs it: the real binary, a real engine, a real model.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test may fail by panicking, and times what a user would time"
+)]
+
+mod harness;
+mod inputs;
+mod kill;
+mod serve;

@@ -1,1 +1,88 @@
-fn main() {}
+//! The agent's daemon: `llmgw-agent run` beside a control plane, `llmgw-agent facts` to look at the machine.
+
+mod facts;
+mod failure;
+mod flags;
+
+use std::{io::IsTerminal as _, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Parser as _;
+use llmgw_agent::agent::{Agent, TcpConnector};
+use llmgw_core::clock::SystemClock;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use self::{
+    failure::Failure,
+    flags::{Cli, Command, RunArgs},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Run(args) => run(args),
+        Command::Facts(args) => facts::show(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: RunArgs) -> Result<(), Failure> {
+    log_to_stderr();
+    let server: TcpConnector = args
+        .server
+        .parse()
+        .map_err(|error| Failure::input(&error))?;
+    let agent = Agent::build(args.into_config()?, Arc::new(SystemClock::new()))
+        .map_err(|error| Failure::of(&error))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::plain(format!("the async runtime can't start: {error}")))?;
+    let ended = runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let running = agent.run(server, shutdown.clone());
+        tokio::select! {
+            stopping = until_signalled(shutdown) => match stopping {
+                Err(error) => Err(Failure::plain(format!("listening for signals: {error}"))),
+                Ok(never) => match never {},
+            },
+            ended = running => ended.map_err(|error| Failure::of(&error)),
+        }
+    });
+    // A disk that hangs must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+/// Orders the shutdown at the first SIGINT or SIGTERM. Later ones change nothing: a drain that is cut short
+/// would leave engines behind.
+async fn until_signalled(shutdown: CancellationToken) -> std::io::Result<std::convert::Infallible> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if shutdown.is_cancelled() {
+            tracing::warn!("already stopping");
+        } else {
+            tracing::info!("stopping: what is being answered is finished first");
+            shutdown.cancel();
+        }
+    }
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+}

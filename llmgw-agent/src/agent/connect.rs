@@ -46,7 +46,7 @@ pub struct PipeConnector {
 #[non_exhaustive]
 pub enum AddressError {
     /// It is no address.
-    #[error("{0:?} is not an address; write 127.0.0.1:8443")]
+    #[error("{0:?} is not an address")]
     Malformed(String),
     /// It is another machine's.
     #[error(
@@ -138,7 +138,9 @@ impl Coded for AddressError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Malformed(_) => None,
+            Self::Malformed(_) => {
+                Some("write an address and a port, such as 127.0.0.1:8443".to_owned())
+            }
             Self::Remote(_) => Some(
                 "run the agent beside the control plane, or forward the port through a tunnel of yours"
                     .to_owned(),

@@ -12,7 +12,7 @@ use crate::{process::ProcessError, session::fence::FenceError};
 #[non_exhaustive]
 pub enum AgentError {
     /// Its directory, or a file in it, can't be used.
-    #[error("using {}", path.display())]
+    #[error("{} can't be used", path.display())]
     Directory {
         /// The directory or the file.
         path: PathBuf,

@@ -8,7 +8,7 @@
 //! Not stored: states, failures, progress. What runs is asked how it is; what has failed is the control plane's
 //! to decide.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
 use llmgw_core::{cluster::replica::ReplicaSpec, id::ReplicaId};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,10 @@ impl Ledger {
     /// # Errors
     /// When it can't be made.
     pub fn open(dir: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(&dir)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)?;
         Ok(Self { dir })
     }
 

@@ -1,0 +1,143 @@
+//! What can be said on the command line, and the configuration that it makes.
+
+use std::{collections::BTreeMap, fs::File, io::Read as _, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use llmgw_agent::{agent::AgentConfig, process::inherited, supervise::Ending};
+use llmgw_core::id::EngineName;
+
+use crate::failure::Failure;
+
+/// Runs language models on this machine, as a control plane asks for it.
+#[derive(Debug, Parser)]
+#[command(name = "llmgw-agent", version, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Connects to a control plane on this machine and does what it asks
+    Run(RunArgs),
+    /// Shows what the agent finds on this machine
+    Facts(FactsArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The control plane's address for agents, on this machine
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "LLMGW_SERVER",
+        default_value = "127.0.0.1:8443"
+    )]
+    pub(crate) server: String,
+    /// Where the agent keeps engines, weights, logs and its identity
+    #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR")]
+    data_dir: PathBuf,
+    /// File with the token that admits agents: agent.token in the control plane's data directory
+    #[arg(long, value_name = "FILE", env = "LLMGW_TOKEN_FILE")]
+    token_file: PathBuf,
+    /// A mark on this node, such as rack=7; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// A llama-server program that is on this machine already
+    #[arg(long, value_name = "PROGRAM", env = "LLMGW_LLAMACPP_PATH")]
+    llamacpp_path: Option<PathBuf>,
+    /// The Python that installs engines [default: the first that is new enough]
+    #[arg(long, value_name = "PROGRAM", env = "LLMGW_PYTHON")]
+    python: Option<PathBuf>,
+    /// The model hub's address
+    #[arg(long, value_name = "URL", env = "LLMGW_HUB")]
+    hub: Option<String>,
+    /// At the end, leave engines running; the next start takes them over
+    #[arg(long)]
+    keep_engines: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FactsArgs {
+    /// The directory whose disk is looked at
+    #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR", default_value = ".")]
+    pub(crate) data_dir: PathBuf,
+    /// How they are shown
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Output {
+    /// A line each
+    Text,
+    /// As they are reported to the control plane
+    Json,
+}
+
+impl RunArgs {
+    /// Reads what the flags name.
+    pub(crate) fn into_config(self) -> Result<AgentConfig, Failure> {
+        let Self {
+            server: _,
+            data_dir,
+            token_file,
+            labels,
+            llamacpp_path,
+            python,
+            hub,
+            keep_engines,
+        } = self;
+        let mut engine_paths = BTreeMap::new();
+        if let Some(path) = llamacpp_path {
+            let name: EngineName = "llamacpp"
+                .parse()
+                .map_err(|error| Failure::plain(format!("{error}")))?;
+            // Engines are started elsewhere: what is said here must not depend on where that is.
+            engine_paths.insert(name, std::path::absolute(&path).unwrap_or(path));
+        }
+        Ok(AgentConfig {
+            labels: labels.into_iter().collect(),
+            token: Some(token(&token_file)?),
+            engine_paths,
+            python,
+            hub,
+            ending: if keep_engines {
+                Ending::KeepEngines
+            } else {
+                Ending::StopEngines
+            },
+            environment: inherited(std::env::vars_os()),
+            ..AgentConfig::new(data_dir)
+        })
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write key=value".to_owned()),
+    }
+}
+
+fn token(file: &PathBuf) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(TOKEN_LIMIT).read_to_string(&mut text));
+    let hint = "the control plane keeps it in agent.token in its data directory";
+    if let Err(error) = read {
+        let line = format!("the token file {}: {error}", file.display());
+        return Err(Failure::wrong(line, hint));
+    }
+    let token = text.trim();
+    if token.is_empty() || token.contains(char::is_whitespace) {
+        let line = format!("the token file {} holds no token", file.display());
+        return Err(Failure::wrong(line, hint));
+    }
+    Ok(token.to_owned())
+}
+
+/// A token has 64 characters.
+const TOKEN_LIMIT: u64 = 4096;
+
+const AFTER_HELP: &str = "Exit codes: 0 stopped as asked, 1 failed, 2 wrong input.\n\
+                          Logs go to stderr; RUST_LOG sets their level (default: info).";

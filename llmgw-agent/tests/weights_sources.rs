@@ -1,7 +1,6 @@
 //! Weights from servers and files, told by sockets and directories of the test's own.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::disallowed_methods,
     reason = "a test that can't be set up has failed, and its tasks end with its runtime"
 )]

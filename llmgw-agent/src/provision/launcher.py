@@ -40,11 +40,10 @@ def main():
     except Exception as error:
         return fail(f"cannot load {arguments.model}: the engine refused it ({error}); its reason is above")
     ended = signals()
-    print(f"{NAME}: listening on {server.listening_address.removeprefix('http://')}")
+    say(f"listening on {server.listening_address.removeprefix('http://')}")
     number = ended.recv(1)[0]
-    print(f"{NAME}: ending by {signal.Signals(number).name}")
-    sys.stdout.flush()
-    # The engine's threads are in the middle of something; waiting for them is
+    say(f"ending by {signal.Signals(number).name}")
+    # The engine's threads may be in the middle of an answer: waiting for it is
     # what the agent did before it sent the signal.
     os._exit(0)
 
@@ -119,6 +118,14 @@ def signals():
     # Kept open for as long as the process lives.
     signals.writer = writer
     return reader
+
+
+def say(words):
+    try:
+        print(f"{NAME}: {words}")
+    except OSError:
+        # Whoever reads the log may have gone first; that is no reason to go too.
+        pass
 
 
 def fail(reason):

@@ -195,7 +195,9 @@ fn line(error: &SourceError) -> String {
     while let Some(cause) = root.and_then(Error::source) {
         root = Some(cause);
     }
-    root.map_or_else(|| error.to_string(), |root| format!("{error}: {root}"))
+    let whole = root.map_or_else(|| error.to_string(), |root| format!("{error}: {root}"));
+    // A certificate's complaint lists all the names that it is good for.
+    whole.chars().take(MAX_LINE).collect()
 }
 
 fn lines(attempts: &[Attempt]) -> String {
@@ -282,3 +284,5 @@ impl Coded for SourceError {
         }
     }
 }
+
+const MAX_LINE: usize = 400;

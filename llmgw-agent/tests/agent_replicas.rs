@@ -259,6 +259,22 @@ async fn the_next_life_takes_over_and_waits_for_orders() {
 }
 
 #[tokio::test]
+async fn an_adopted_engine_that_is_busy_is_not_asked_for_a_token() {
+    let home = Home::new();
+    let (busy, mute) = (home.path().join("busy"), home.path().join("no-tokens"));
+    let (spec, leader) = left_running(&home, json!({"busy": busy, "no_tokens": mute})).await;
+    // Its only slot is taken: who asks for a token waits.
+    fs::write(&mute, "").unwrap();
+    fs::write(&busy, "1").unwrap();
+    let after = home.supervisor(StandIn::open(), timing());
+    after.adopt().await.unwrap();
+    reported(&after, spec.id, ReplicaState::Ready).await;
+    assert!(leader.is_alive());
+    fs::write(&busy, "0").unwrap();
+    after.shutdown(Ending::StopEngines).await;
+}
+
+#[tokio::test]
 async fn an_adopted_engine_that_dies_has_failed() {
     let home = Home::new();
     let (spec, leader) = left_running(&home, json!({"say": ["hello"]})).await;

@@ -168,6 +168,35 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_dropped_lets_go_of_everything_and_ends_no_engine() {
+    let home = Home::new();
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({}));
+    server.want(1, 1, &[&spec]).await;
+    server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    running.ended.abort();
+    let engine = home.processes(1).await.remove(0);
+    // The lock is free when the last task has ended.
+    let clock = Arc::new(SystemClock::new());
+    common::eventually("the directory is free", || {
+        Agent::build(stand_in(&home), clock.clone()).is_ok()
+    })
+    .await;
+    assert!(engine.is_alive());
+
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    running.end().await.unwrap();
+    assert!(!engine.is_alive());
+}
+
+#[tokio::test]
 async fn what_a_killed_agent_was_installing_is_ended() {
     let home = Home::new();
     let pid = home.path().join("pip.pid");

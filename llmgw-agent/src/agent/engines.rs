@@ -113,9 +113,14 @@ impl Engines {
         });
     }
 
+    /// Gives up what is under way, without waiting for that.
+    pub(super) fn abandon(&self) {
+        self.stop.cancel();
+    }
+
     /// Gives up what is under way.
     pub(super) async fn close(&self) {
-        self.stop.cancel();
+        self.abandon();
         self.tasks.close();
         self.tasks.wait().await;
     }

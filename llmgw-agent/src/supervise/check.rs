@@ -15,6 +15,17 @@ pub(super) struct Checks<'a> {
     pub(super) spec: &'a ReplicaSpec,
     pub(super) port: u16,
     pub(super) within: Duration,
+    pub(super) proof: Proof,
+}
+
+/// What shows that an engine computes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Proof {
+    /// A token that was asked for: of an engine that nobody else uses yet.
+    Token,
+    /// A token, or work for others: an engine that was taken over may be busy for minutes, and what is asked
+    /// of it then waits behind those who came before.
+    TokenOrWork,
 }
 
 impl Checks<'_> {
@@ -37,6 +48,11 @@ impl Checks<'_> {
         ok("the question for its name", &answer)?;
         if !self.engine.is_identity(&answer.body, self.spec.id) {
             return Err(format!("port {} is answered by another program", self.port));
+        }
+        if self.proof == Proof::TokenOrWork
+            && self.busy().await.is_some_and(|requests| requests > 0)
+        {
+            return Ok(());
         }
         let (path, body) = self.engine.probe_request(self.spec);
         let answer = post(self.port, path, &body, token_within).await?;

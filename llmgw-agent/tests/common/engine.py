@@ -12,6 +12,7 @@ The model file is JSON. Its keys, all optional:
   stubborn    whether this process and its children ignore SIGTERM
   pids        file to append the number of every process to
   mute        file whose existence makes the server answer nothing
+  no_tokens   file whose existence makes completions wait for ever
   busy        file that holds the number of requests in flight
 """
 
@@ -19,6 +20,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -86,7 +88,7 @@ def serve(plan, flags):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             if "mute" in plan and os.path.exists(plan["mute"]):
-                signal.pause()
+                threading.Event().wait()
             if self.path == "/health":
                 left[0] -= 1
                 self.answer(503 if left[0] >= 0 else 200, {})
@@ -103,6 +105,8 @@ def serve(plan, flags):
                 self.answer(404, {})
 
         def do_POST(self):
+            if "no_tokens" in plan and os.path.exists(plan["no_tokens"]):
+                threading.Event().wait()
             self.rfile.read(int(self.headers["Content-Length"]))
             self.answer(200, {"usage": {"completion_tokens": plan.get("tokens", 1)}})
 

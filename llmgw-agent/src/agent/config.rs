@@ -1,0 +1,81 @@
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+
+use llmgw_core::id::EngineName;
+
+use crate::{
+    facts::Root,
+    supervise::{Ending, Timing},
+};
+
+/// What an [`Agent`](super::Agent) is made of.
+#[derive(Clone)]
+pub struct AgentConfig {
+    /// Where it keeps everything; made when it is missing, and held by one agent at a time.
+    pub data_dir: PathBuf,
+    /// The operator's own marks on the node.
+    pub labels: BTreeMap<String, String>,
+    /// The Python that installs wheels; one that is found when absent.
+    pub python: Option<PathBuf>,
+    /// Engine programs that are on the node already.
+    pub engine_paths: BTreeMap<EngineName, PathBuf>,
+    /// The address of the model hub; the usual one when absent.
+    pub hub: Option<String>,
+    /// The secret that admits agents; none is needed over a pipe.
+    pub token: Option<String>,
+    /// What engines get of the agent's own environment: [`crate::process::inherited`] of it.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What becomes of engines when the agent is told to end.
+    pub ending: Ending,
+    /// How long the steps in a replica's life may take.
+    pub timing: Timing,
+    /// Where the kernel's files are.
+    pub root: Root,
+}
+
+impl AgentConfig {
+    /// The usual agent in this directory: engines get no variables, and end with the agent.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            labels: BTreeMap::new(),
+            python: None,
+            engine_paths: BTreeMap::new(),
+            hub: None,
+            token: None,
+            environment: Vec::new(),
+            ending: Ending::default(),
+            timing: Timing::default(),
+            root: Root::system(),
+        }
+    }
+}
+
+impl fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            data_dir,
+            labels,
+            python,
+            engine_paths,
+            hub,
+            token,
+            environment,
+            ending,
+            timing,
+            root,
+        } = self;
+        f.debug_struct("AgentConfig")
+            .field("data_dir", data_dir)
+            .field("labels", labels)
+            .field("python", python)
+            .field("engine_paths", engine_paths)
+            .field("hub", hub)
+            .field("token", &token.as_ref().map(|_| "…"))
+            .field("environment", environment)
+            .field("ending", ending)
+            .field("timing", timing)
+            .field("root", root)
+            .finish()
+    }
+}

@@ -1,0 +1,273 @@
+//! What an agent does all the time, a task each, and how that ends.
+
+use std::{sync::Arc, time::Duration};
+
+use llmgw_core::{
+    api::agent::{DesiredState, Hello, NodeReport, PROTOCOL},
+    cluster::node::NodeFacts,
+    error::Chain,
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{AgentConfig, AgentError, Connector, engines::Engines, home::Home};
+use crate::{
+    facts::{self, Scene},
+    process::{ProcessRuntime as _, native::NativeRuntime},
+    session::{
+        Session, SessionError,
+        fence::{Fence, FenceError, Rank},
+    },
+    supervise::{Supervisor, Timing},
+};
+
+/// What the agent's tasks share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) config: AgentConfig,
+    pub(super) home: Home,
+    pub(super) runtime: Arc<NativeRuntime>,
+    pub(super) engines: Arc<Engines>,
+    pub(super) supervisor: Supervisor,
+    pub(super) facts: watch::Sender<NodeFacts>,
+    pub(super) followed: watch::Sender<Rank>,
+    pub(super) desired: watch::Sender<Option<DesiredState>>,
+    pub(super) report: watch::Sender<NodeReport>,
+    /// Ends the tasks that work.
+    pub(super) stop: CancellationToken,
+    /// Ends the conversation, after the last report.
+    pub(super) closing: CancellationToken,
+}
+
+impl Core {
+    /// Adopts, works until `shutdown`, ends.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        fence: Fence,
+        connector: impl Connector,
+        shutdown: CancellationToken,
+    ) -> Result<(), AgentError> {
+        let ledger = |source| AgentError::Directory {
+            path: self.home.dir.join("replicas"),
+            source,
+        };
+        let adoption = self.supervisor.adopt().await.map_err(ledger)?;
+        tracing::info!(
+            node = %self.home.node,
+            data_dir = %self.home.dir.display(),
+            adopted = adoption.adopted,
+            ended = adoption.ended,
+            "the agent runs",
+        );
+        // So that the first report says something; a disk that hangs is reported without its facts.
+        let first = tokio::time::timeout(FIRST_FACTS_WITHIN, self.look()).await;
+        if first.is_err() {
+            tracing::warn!("looking at the machine takes long");
+        }
+        self.publish();
+
+        // Who drops this future instead of ordering the shutdown gets what a crash would give: tasks end, engines
+        // go on, and the next life takes them over.
+        let _ended = (
+            self.stop.clone().drop_guard(),
+            self.closing.clone().drop_guard(),
+        );
+        let tasks = TaskTracker::new();
+        let until_stopped = || self.stop.clone();
+        tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).keep_looking()));
+        tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).keep_reporting()));
+        tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).follow(fence)));
+        tasks.spawn(Arc::clone(&self).converse(connector));
+        tasks.close();
+
+        shutdown.cancelled().await;
+        self.finish(&tasks).await
+    }
+
+    /// Looks at the machine once.
+    async fn look(&self) {
+        let usage = self.runtime.usage().await;
+        let scene = Scene {
+            root: self.config.root.clone(),
+            held: usage.values().map(|usage| usage.held).sum(),
+            ..Scene::here(&self.home.dir)
+        };
+        let looked = tokio::task::spawn_blocking(move || facts::look(&facts::probes(), &scene));
+        if let Ok(mut facts) = looked.await {
+            facts.labels.clone_from(&self.config.labels);
+            self.facts.send_replace(facts);
+        }
+    }
+
+    async fn keep_looking(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.look().await;
+        }
+    }
+
+    /// Makes a report whenever something that is in it has changed.
+    async fn keep_reporting(self: Arc<Self>) {
+        let mut facts = self.facts.subscribe();
+        let mut provision = self.engines.watch();
+        let mut replicas = self.supervisor.statuses();
+        let mut followed = self.followed.subscribe();
+        loop {
+            self.publish();
+            // The senders live in `self`, so that none of these can fail.
+            tokio::select! {
+                _ = facts.changed() => {}
+                _ = provision.changed() => {}
+                _ = replicas.changed() => {}
+                _ = followed.changed() => {}
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let Rank { epoch, revision } = *self.followed.borrow();
+        let next = NodeReport {
+            revision,
+            epoch,
+            facts: self.facts.borrow().clone(),
+            provision: self.engines.provision(),
+            replicas: self
+                .supervisor
+                .statuses()
+                .borrow()
+                .values()
+                .cloned()
+                .collect(),
+        };
+        self.report.send_if_modified(|report| {
+            let changed = *report != next;
+            *report = next;
+            changed
+        });
+    }
+
+    /// Does what the control plane wants, unless it is not its turn.
+    async fn follow(self: Arc<Self>, mut fence: Fence) {
+        let mut desired = self.desired.subscribe();
+        loop {
+            let state = desired.borrow_and_update().clone();
+            if let Some(state) = state {
+                let passing = tokio::task::spawn_blocking(move || {
+                    let passed = fence.pass(&state);
+                    (fence, state, passed)
+                });
+                // Only a runtime that goes down keeps it from ending.
+                let Ok((back, state, passed)) = passing.await else {
+                    return;
+                };
+                fence = back;
+                match passed {
+                    Ok(()) => {
+                        self.engines.want(&state.engines);
+                        self.supervisor.converge(&state.replicas);
+                        self.followed.send_if_modified(|followed| {
+                            std::mem::replace(followed, fence.highest()) != fence.highest()
+                        });
+                    }
+                    Err(error @ FenceError::Stale { .. }) => {
+                        tracing::warn!(error = %Chain(&error), "ignoring a desired state");
+                    }
+                    Err(error) => {
+                        // A state that can't be fenced is not followed, and not forgotten either.
+                        tracing::error!(error = %Chain(&error), "a desired state has to wait");
+                        tokio::time::sleep(FENCE_AGAIN).await;
+                        continue;
+                    }
+                }
+            }
+            if desired.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Speaks with the control plane, one session after the other.
+    async fn converse(self: Arc<Self>, connector: impl Connector) {
+        let mut pause = PAUSE_MIN;
+        let mut last_problem = String::new();
+        while !self.closing.is_cancelled() {
+            let problem = match self.closing.run_until_cancelled(connector.connect()).await {
+                None => return,
+                Some(Err(error)) => format!("the control plane can't be reached: {error}"),
+                Some(Ok(stream)) => {
+                    let session = Session {
+                        hello: Hello {
+                            node: self.home.node,
+                            token: self.config.token.clone(),
+                            protocol: PROTOCOL,
+                            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+                        },
+                        reports: self.report.subscribe(),
+                        desired: &self.desired,
+                        closing: self.closing.clone(),
+                    };
+                    let end = session.run(stream).await;
+                    if end.welcomed {
+                        pause = PAUSE_MIN;
+                        last_problem.clear();
+                    }
+                    if matches!(end.why, SessionError::Closing) {
+                        return;
+                    }
+                    Chain(&end.why).to_string()
+                }
+            };
+            // A control plane that is away for hours is worth one line, not thousands.
+            if problem != last_problem {
+                tracing::warn!("{problem}; trying again");
+                last_problem = problem;
+            }
+            self.closing
+                .run_until_cancelled(tokio::time::sleep(pause))
+                .await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Ends the work, tells it, ends the conversation.
+    async fn finish(&self, tasks: &TaskTracker) -> Result<(), AgentError> {
+        self.engines.close().await;
+        let Timing { drain, grace, .. } = self.config.timing;
+        let patience = drain + grace + SLACK;
+        let ending = self.supervisor.shutdown(self.config.ending);
+        let ended = tokio::time::timeout(patience, ending).await;
+        self.stop.cancel();
+        self.publish();
+        self.closing.cancel();
+        let told = tokio::time::timeout(TELL_WITHIN, tasks.wait()).await;
+        if told.is_err() {
+            tracing::warn!("the control plane did not take the last report");
+        }
+        ended.map_err(|_| AgentError::Unfinished { after: patience })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.engines.abandon();
+    }
+}
+
+/// Free memory and disk change all the time, and are looked at by a planner that leaves a reserve.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+const FIRST_FACTS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two attempts to write to a disk that refuses.
+const FENCE_AGAIN: Duration = Duration::from_secs(1);
+
+/// The first pause between two sessions; doubled with each that fails.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+
+/// The longest pause: a control plane that comes back is found again within this time.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Beyond draining and asking: what the kernel may take to free a killed engine's memory.
+const SLACK: Duration = Duration::from_secs(15);
+
+const TELL_WITHIN: Duration = Duration::from_secs(2);

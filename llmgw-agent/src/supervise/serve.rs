@@ -1,0 +1,151 @@
+//! An engine that runs, watched from outside: until it is ready, while it is, and while it finishes.
+
+use std::time::Duration;
+
+use llmgw_core::{cluster::replica::ReplicaState, id::ReplicaId};
+use tokio::time::Instant;
+
+use super::{
+    Failure, Shared, blocking,
+    check::{Checks, Proof},
+    replica::unknown_engine,
+};
+use crate::process::{ledger::LedgerEntry, log};
+
+/// Asks the engine until it is ready, and then on and on; returns when it is not any more.
+pub(super) async fn serve(shared: &Shared, entry: &LedgerEntry, proof: Proof) -> Failure {
+    let spec = &entry.spec;
+    let Some(engine) = shared.deps.parts.engine(&spec.profile.engine) else {
+        return unknown_engine(spec);
+    };
+    let checks = Checks {
+        engine,
+        spec,
+        port: entry.port,
+        within: shared.config.timing.answer_within,
+        proof,
+    };
+    if let Err(failure) = until_ready(shared, entry, &checks).await {
+        return failure;
+    }
+    let (logs, model) = (shared.logs.clone(), spec.model.clone());
+    if let Err(error) = blocking(move || logs.failures_are_over(&model)).await {
+        tracing::warn!(%error, "the log of an earlier failure could not be put aside");
+    }
+    tracing::info!(replica = %spec.id, model = %spec.model, port = entry.port, "a replica is ready");
+    shared.update(spec.id, |status| {
+        status.state = ReplicaState::Ready;
+        status.fetch = None;
+    });
+    until_silent(shared, entry, &checks).await
+}
+
+async fn until_ready(
+    shared: &Shared,
+    entry: &LedgerEntry,
+    checks: &Checks<'_>,
+) -> Result<(), Failure> {
+    let timing = &shared.config.timing;
+    let path = entry.weights.clone();
+    let size = blocking(move || Ok(std::fs::metadata(path)?.len())).await;
+    let size = size.unwrap_or_else(|_| entry.spec.weights.size.map_or(0, |size| size.0));
+    let patience = timing.patience(size);
+    let begin = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begin.elapsed());
+        // An answer that is on its way at the deadline is waited for: a slow engine is no failed one.
+        let Err(problem) = checks.ready(left.max(timing.answer_within)).await else {
+            return Ok(());
+        };
+        if begin.elapsed() >= patience {
+            let engine = &entry.spec.profile.engine;
+            return Err(Failure {
+                error: format!(
+                    "{engine} is not ready after {} s: {problem}",
+                    patience.as_secs()
+                ),
+                hint: Some("the end of its log says how far it came".to_owned()),
+            });
+        }
+        tokio::time::sleep(timing.start_poll).await;
+    }
+}
+
+async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>) -> Failure {
+    let timing = &shared.config.timing;
+    let mut heard = Instant::now();
+    let mut misses = 0;
+    let mut worked = cpu_time(shared, entry.spec.id).await;
+    loop {
+        tokio::time::sleep(timing.check_every).await;
+        let log = entry.log.clone();
+        if let Err(error) = blocking(move || log::trim(&log)).await {
+            tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
+        }
+        let Err(problem) = checks.healthy().await else {
+            heard = Instant::now();
+            misses = 0;
+            continue;
+        };
+        misses += 1;
+        tracing::info!(replica = %entry.spec.id, misses, problem, "a health check was missed");
+        if misses == 1 {
+            worked = cpu_time(shared, entry.spec.id).await;
+        }
+        if misses < MISSES {
+            continue;
+        }
+        // An engine whose every thread serves a long answer can't take the question, and is no dead one.
+        let span = timing.check_every * (MISSES - 1);
+        let computes = cpu_time(shared, entry.spec.id).await.saturating_sub(worked) > span / 10;
+        let busy = computes || checks.busy().await.is_some_and(|requests| requests > 0);
+        if busy && heard.elapsed() < timing.busy_patience {
+            misses = 0;
+            continue;
+        }
+        return Failure::new(format!(
+            "{} has answered no health check for {} s: {problem}",
+            entry.spec.profile.engine,
+            heard.elapsed().as_secs(),
+        ));
+    }
+}
+
+async fn cpu_time(shared: &Shared, id: ReplicaId) -> Duration {
+    let usage = shared.deps.runtime.usage().await;
+    usage.get(&id).map(|usage| usage.cpu).unwrap_or_default()
+}
+
+/// Lets requests in flight end. The gateway stops sending new ones as soon as it hears of the draining, so that
+/// an engine is only believed to be idle when it is twice in a row.
+pub(super) async fn drain(shared: &Shared, entry: &LedgerEntry) {
+    let timing = &shared.config.timing;
+    let Some(engine) = shared.deps.parts.engine(&entry.spec.profile.engine) else {
+        return;
+    };
+    let checks = Checks {
+        engine,
+        spec: &entry.spec,
+        port: entry.port,
+        within: timing.answer_within,
+        proof: Proof::TokenOrWork,
+    };
+    let idle = async {
+        let mut idle = 0;
+        while idle < 2 {
+            match checks.busy().await {
+                Some(0) => idle += 1,
+                Some(_) => idle = 0,
+                // Who does not say how busy it is can't be waited for.
+                None => return,
+            }
+            tokio::time::sleep(timing.start_poll).await;
+        }
+    };
+    if tokio::time::timeout(timing.drain, idle).await.is_err() {
+        tracing::warn!(replica = %entry.spec.id, "requests in flight are cut off");
+    }
+}
+
+/// Health checks in a row.
+const MISSES: u32 = 3;

@@ -111,7 +111,7 @@ const BANNED: [&str; 5] = [
     "aws-lc-sys",
 ];
 
-/// Each package of ours, and those that it may depend on; nothing points back.
+/// Each package of ours, and those that it may depend on; nothing points back. A program may know every library.
 const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("llmgw-core", &[]),
     ("llmgw-sched", &["llmgw-core"]),
@@ -125,7 +125,13 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("llmgw-agentd", &["llmgw-core", "llmgw-agent"]),
     (
         "llmgw",
-        &["llmgw-core", "llmgw-agent", "llmgw-bundle", "llmgw-server"],
+        &[
+            "llmgw-core",
+            "llmgw-sched",
+            "llmgw-agent",
+            "llmgw-bundle",
+            "llmgw-server",
+        ],
     ),
     (
         "llmgw-examples",

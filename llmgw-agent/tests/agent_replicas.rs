@@ -19,7 +19,8 @@ use llmgw_agent::{
 };
 use llmgw_core::cluster::replica::{ReplicaSpec, ReplicaState};
 use replicas::{StandIn, forgotten, reported, timing};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_replica_becomes_ready_and_leaves_nothing_when_it_is_not_asked_for() {
@@ -130,21 +131,39 @@ async fn an_engine_that_is_another_replicas_is_never_ready() {
 #[tokio::test]
 async fn an_engine_that_falls_silent_is_ended() {
     let home = Home::new();
+    let error = fall_silent(&home, json!({}), PATIENCE).await;
+    assert!(error.contains("no health check"), "{error}");
+    let alive = home.pids().into_iter().filter_map(ProcessIdentity::of);
+    assert_eq!(alive.count(), 0);
+}
+
+#[tokio::test]
+async fn an_engine_that_is_too_busy_to_answer_is_given_time() {
+    let home = Home::new();
+    let patience = Duration::from_secs(2);
+    let begin = Instant::now();
+    let error = fall_silent(&home, json!({"spin": true}), patience).await;
+    assert!(begin.elapsed() >= patience, "{error}");
+}
+
+/// Lets a ready engine answer nobody any more, and says what is told when it has failed.
+async fn fall_silent(home: &Home, mut plan: Value, busy_patience: Duration) -> String {
     let timing = Timing {
         answer_within: Duration::from_millis(200),
         check_every: Duration::from_millis(50),
+        busy_patience,
         ..timing()
     };
     let supervisor = home.supervisor(StandIn::open(), timing);
     let mute = home.path().join("mute");
-    let spec = home.spec(json!({"mute": mute}));
+    plan["mute"] = json!(mute);
+    let spec = home.spec(plan);
     supervisor.converge(std::slice::from_ref(&spec));
     reported(&supervisor, spec.id, ReplicaState::Ready).await;
     fs::write(mute, "").unwrap();
     let failed = reported(&supervisor, spec.id, ReplicaState::Failed).await;
-    assert!(failed.error.unwrap().contains("no health check"));
-    assert!(home.processes(1).await.is_empty());
     supervisor.shutdown(Ending::StopEngines).await;
+    failed.error.unwrap()
 }
 
 #[tokio::test]
@@ -398,7 +417,7 @@ async fn an_engine_that_ignores_every_request_to_end_is_made_to() {
 }
 
 /// A replica that is ready, and whose agent is gone.
-async fn left_running(home: &Home, plan: serde_json::Value) -> (ReplicaSpec, ProcessIdentity) {
+async fn left_running(home: &Home, plan: Value) -> (ReplicaSpec, ProcessIdentity) {
     let before: Supervisor = home.supervisor(StandIn::open(), timing());
     let spec = home.spec(plan);
     before.converge(std::slice::from_ref(&spec));

@@ -12,6 +12,7 @@ The model file is JSON. Its keys, all optional:
   stubborn    whether this process and its children ignore SIGTERM
   pids        file to append the number of every process to
   mute        file whose existence makes the server answer nothing
+  spin        whether it computes while it is mute
   no_tokens   file whose existence makes completions wait for ever
   busy        file that holds the number of requests in flight
 """
@@ -88,6 +89,8 @@ def serve(plan, flags):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             if "mute" in plan and os.path.exists(plan["mute"]):
+                while plan.get("spin"):
+                    pass
                 threading.Event().wait()
             if self.path == "/health":
                 left[0] -= 1

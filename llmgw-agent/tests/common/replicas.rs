@@ -182,7 +182,7 @@ pub(crate) fn timing() -> Timing {
         start_poll: Duration::from_millis(10),
         check_every: Duration::from_millis(500),
         answer_within: PATIENCE,
-        busy_patience: Duration::ZERO,
+        busy_patience: PATIENCE,
         drain: PATIENCE,
         grace: Duration::from_millis(500),
     }

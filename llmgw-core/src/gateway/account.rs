@@ -64,7 +64,8 @@ impl Account {
         self.replica = Some(replica);
     }
 
-    /// How the call ended.
+    /// How the call ended. A stream that broke after its head counts as what it would have been answered with
+    /// before: in the accounts, it is an error.
     pub(super) fn ended(&mut self, status: StatusCode) {
         self.status = Some(status);
     }
@@ -103,8 +104,10 @@ impl Account {
                 .and_then(|details| details.cached_tokens)
                 .unwrap_or_default(),
             completion_tokens: usage.completion_tokens,
-            // A call that no replica took used nothing, and that is exact.
-            estimated: told.is_none() && self.replica.is_some(),
+            // What no replica took, and what an engine refused, used nothing, and that is exact.
+            estimated: told.is_none()
+                && self.replica.is_some()
+                && (self.events > 0 || self.status.is_none()),
             status: status.as_u16(),
             started_at: self.call.started_at,
             duration: self.clock.monotonic().saturating_sub(self.call.since),

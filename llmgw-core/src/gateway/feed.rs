@@ -141,6 +141,10 @@ impl Feed {
             }
             let usage = match self.rewriter.event(event, &mut self.out) {
                 Seen::Other => None,
+                Seen::Opening => {
+                    self.state = State::Open;
+                    None
+                }
                 Seen::Usage(usage) => Some(usage),
                 Seen::Content(usage) => {
                     self.state = State::Open;

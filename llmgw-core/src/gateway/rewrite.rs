@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
+use memchr::memmem;
 
 use super::{
     json::{Mark, Member, Scanner, cut_range},
@@ -35,6 +36,8 @@ pub(super) struct EventRewriter {
 pub(super) enum Seen {
     /// A comment, or data that says nothing yet.
     Other,
+    /// The first chunk of a chat, which only says whose turn it is.
+    Opening,
     /// Usage alone.
     Usage(Bytes),
     /// A piece of the answer, with usage where the engine told it.
@@ -124,6 +127,7 @@ impl EventRewriter {
             out.extend(event.get(from..).unwrap_or_default());
         }
         match (has_content, usage) {
+            (true, None) if is_opening(choices) => Seen::Opening,
             (true, usage) => Seen::Content(usage),
             (false, Some(usage)) => Seen::Usage(usage),
             (false, None) => Seen::Other,
@@ -269,12 +273,27 @@ fn is_empty_array(value: &[u8]) -> bool {
     inner.is_some_and(|inner| inner.trim_ascii().is_empty())
 }
 
+/// Whether choices name a role and have no content yet. Engines send such a chunk before the first token.
+fn is_opening(choices: &[u8]) -> bool {
+    if memmem::find(choices, b"\"role\"").is_none() {
+        return false;
+    }
+    let Some(content) = memmem::find(choices, CONTENT) else {
+        return true;
+    };
+    let value = choices.get(content + CONTENT.len()..).unwrap_or_default();
+    let value = value.trim_ascii_start();
+    let value = value.strip_prefix(b":").unwrap_or(value).trim_ascii_start();
+    value.starts_with(b"null") || value.starts_with(b"\"\"")
+}
+
 fn keep(usage: &mut BytesMut, piece: &[u8]) {
     if usage.len() + piece.len() <= MAX_USAGE {
         usage.extend_from_slice(piece);
     }
 }
 
+const CONTENT: &[u8] = b"\"content\"";
 /// A usage object has some hundred bytes; one that is larger is not read.
 const MAX_USAGE: usize = 16 << 10;
 
@@ -331,6 +350,26 @@ mod tests {
         let mut out = Output::default();
         EventRewriter::new("asked", true).event(event.clone(), &mut out);
         assert_eq!(out.take().as_ptr(), event.as_ptr());
+    }
+
+    #[test]
+    fn a_chunk_that_only_names_the_role_is_no_content() {
+        let seen = |delta: &str| {
+            let event = format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
+            rewritten(true, &event).1
+        };
+        for delta in [
+            r#"{"role":"assistant","content":null}"#,
+            r#"{"role": "assistant", "content": ""}"#,
+            r#"{"role":"assistant"}"#,
+        ] {
+            assert_eq!(seen(delta), Seen::Opening, "{delta}");
+        }
+        assert_eq!(
+            seen(r#"{"role":"assistant","content":"a"}"#),
+            Seen::Content(None)
+        );
+        assert_eq!(seen(r#"{"content":""}"#), Seen::Content(None));
     }
 
     #[test]

@@ -48,6 +48,11 @@ impl From<EngineError<'_>> for Refusal {
                 Cow::Borrowed("invalid_request_error"),
                 Cow::Borrowed("context_length_exceeded"),
             ),
+            // llama.cpp is up and has not loaded its model yet: the same as if it were not up.
+            "unavailable_error" if status == StatusCode::SERVICE_UNAVAILABLE => (
+                Cow::Borrowed(shape(Code::ModelLoading).1),
+                Cow::Borrowed(Code::ModelLoading.as_str()),
+            ),
             "" => {
                 let code = if status.is_client_error() {
                     Code::InvalidRequest
@@ -64,7 +69,8 @@ impl From<EngineError<'_>> for Refusal {
         let retry_after = headers
             .and_then(|headers| headers.get(header::RETRY_AFTER))
             .and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok())
-            .map(|seconds| seconds.min(LONGEST_WAIT));
+            .map(|seconds| seconds.min(LONGEST_WAIT))
+            .or_else(|| (code == Code::ModelLoading.as_str()).then_some(LOADING_PAUSE));
         let message = parts
             .message
             .unwrap_or_else(|| format!("the engine answered with status {}", status.as_u16()));
@@ -126,6 +132,8 @@ fn slug(kind: &str) -> String {
     }
 }
 
+/// What clients are told to wait for a load whose length nobody knows.
+const LOADING_PAUSE: u32 = 2;
 /// Longer texts are pages, not messages.
 const MESSAGE: usize = 1024;
 

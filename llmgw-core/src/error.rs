@@ -233,12 +233,12 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("reading the key")]
-    struct Outer(#[source] std::fmt::Error);
+    struct Outer(#[source] fmt::Error);
 
     #[test]
     fn a_chain_says_each_level_once() {
-        let error = Outer(std::fmt::Error);
-        let inner = std::fmt::Error.to_string();
+        let error = Outer(fmt::Error);
+        let inner = fmt::Error.to_string();
         assert_eq!(
             Chain(&error).to_string(),
             format!("reading the key: {inner}")

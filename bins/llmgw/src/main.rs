@@ -4,7 +4,7 @@ mod ctl;
 mod failure;
 mod up;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use llmgw_server::signals;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             return failure::Failure::new(failure::Cause::Refused, message).report();
         }
     };
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         match cli.command {
             Command::Up(args) => {
                 signals::init_logging_at("warn");
@@ -46,5 +46,8 @@ fn main() -> ExitCode {
             }
             Command::Ctl(args) => ctl::run(args).await,
         }
-    })
+    });
+    // A name that is still being looked up must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    code
 }

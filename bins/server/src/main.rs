@@ -43,7 +43,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(cli)) {
+    let ended = runtime.block_on(run(cli));
+    // A name that is still being looked up must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             report(&fault.render());

@@ -155,6 +155,7 @@ fn replica(status: &ReplicaStatus) -> Option<Item> {
             format!("{model}: fetching weights from {}", fetch.source.scheme()),
             Some((fetch.bytes_done, fetch.bytes_total)),
         ),
+        (ReplicaState::Fetching, None) => (format!("{model}: looking for its weights"), None),
         (ReplicaState::Failed, _) => {
             let error = status.error.as_deref().unwrap_or("no reason was given");
             (format!("{model}: failed: {error}"), None)

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    ops::Deref,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -26,6 +27,11 @@ pub(crate) struct Up {
     lines: Receiver<String>,
     /// All lines so far, for the message of a failure.
     seen: Vec<String>,
+    contact: Contact,
+}
+
+/// How to reach a running `llmgw up`.
+pub(crate) struct Contact {
     data_dir: PathBuf,
     /// The line to paste, once it was printed.
     curl: Option<String>,
@@ -130,16 +136,18 @@ impl Up {
             child,
             lines,
             seen: Vec::new(),
-            data_dir,
-            curl: None,
-            admin: None,
+            contact: Contact {
+                data_dir,
+                curl: None,
+                admin: None,
+            },
         }
     }
 
     /// Waits until the line to paste was printed.
     pub(crate) fn ready(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(180);
-        while self.curl.is_none() {
+        while self.contact.curl.is_none() || self.contact.admin.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.take_in(line),
@@ -164,10 +172,10 @@ impl Up {
 
     fn take_in(&mut self, line: String) {
         if line.starts_with("curl ") {
-            self.curl = Some(line.clone());
+            self.contact.curl = Some(line.clone());
         }
         if let Some(rest) = line.split("admin API on ").nth(1) {
-            self.admin = rest.split(':').take(3).collect::<Vec<_>>().join(":").into();
+            self.contact.admin = rest.split(':').take(3).collect::<Vec<_>>().join(":").into();
         }
         self.seen.push(line);
     }
@@ -177,6 +185,37 @@ impl Up {
         self.seen.join("\n")
     }
 
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn terminate(mut self) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "it does not stop; it said:\n{}",
+                self.said()
+            );
+            self.run_for(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Contact {
     /// The line to paste.
     pub(crate) fn curl(&self) -> &str {
         self.curl.as_deref().expect("ready")
@@ -216,34 +255,13 @@ impl Up {
         fs::write(&file, text).unwrap();
         self.ctl(&["add", "-f", file.to_str().unwrap()])
     }
+}
 
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+impl Deref for Up {
+    type Target = Contact;
 
-    /// Asks it to stop, and waits until it has.
-    pub(crate) fn terminate(mut self) -> ExitStatus {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "it does not stop; it said:\n{}",
-                self.said()
-            );
-            self.run_for(Duration::from_millis(20));
-        }
+    fn deref(&self) -> &Contact {
+        &self.contact
     }
 }
 

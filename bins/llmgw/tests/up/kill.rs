@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::harness::{Home, Up, http};
+use super::harness::{Contact, Home, http};
 
 /// What a killed llmgw had promised.
 #[derive(Default)]
@@ -35,7 +35,7 @@ fn twenty_kills_at_random_moments_are_each_followed_by_a_good_start_real_engine(
             // While it serves.
             _ => {
                 up.ready();
-                serve(&mut up, &home, round, random.below(2_000), &mut promised);
+                serve(&up, &home, round, random.below(2_000), &mut promised);
             }
         }
         up.kill();
@@ -58,7 +58,7 @@ fn twenty_kills_at_random_moments_are_each_followed_by_a_good_start_real_engine(
 }
 
 /// Calls and adds models until the moment of the kill, and notes what was promised.
-fn serve(up: &mut Up, home: &Home, round: u64, millis: u64, promised: &mut Promised) {
+fn serve(up: &Contact, home: &Home, round: u64, millis: u64, promised: &mut Promised) {
     let end = Instant::now() + Duration::from_millis(millis);
     let answered = Mutex::new(Vec::new());
     let acknowledged = Mutex::new(Vec::new());
@@ -90,7 +90,7 @@ fn serve(up: &mut Up, home: &Home, round: u64, millis: u64, promised: &mut Promi
 }
 
 /// What a good start is: it serves, with one engine, and has kept every promise.
-fn hold(up: &Up, home: &Home, round: u64, promised: &Promised) {
+fn hold(up: &Contact, home: &Home, round: u64, promised: &Promised) {
     assert!(call(up, home), "round {round}: it serves");
     let engines = home.processes();
     assert_eq!(engines.len(), 1, "round {round}: {engines:?}");
@@ -126,7 +126,7 @@ fn hold(up: &Up, home: &Home, round: u64, promised: &Promised) {
     );
 }
 
-fn call(up: &Up, home: &Home) -> bool {
+fn call(up: &Contact, home: &Home) -> bool {
     let key = fs::read_to_string(home.key_file()).unwrap();
     let bearer = format!("Authorization: Bearer {}", key.trim());
     let url = format!("{}/v1/chat/completions", up.address());

@@ -46,7 +46,8 @@ use crate::{
 /// * **Linearizable.** A read that begins after a write has returned shows that write, from any handle on the
 ///   same store.
 /// * **All or nothing.** A write that fails, or whose future is dropped before it returns, has either its whole
-///   effect or none; which one, a reader can tell by reading.
+///   effect or none. It may have it a moment later, when what ends it is under way already; that it has not come,
+///   one can tell by writing the same again, or by reading after a new epoch was made.
 /// * **Fenced.** A write that takes an [`Epoch`] MUST fail with [`StoreError::Fenced`] when another epoch holds
 ///   the lease, or none does, and MUST NOT become visible then, even if the lease is lost while the write is
 ///   under way: the lease row is locked or the write transaction is begun before it is checked. A lease that ran

@@ -21,7 +21,7 @@
 //! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
 //!   than twice its length counts as run out.
 
-use std::{fmt, future::Future, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
@@ -85,7 +85,9 @@ impl PostgresStore {
 
     async fn migrate(&self) -> Result<(), StoreError> {
         let doing = "bringing the store's schema up to date";
-        let begun = self.pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED");
+        let begun = self
+            .pool
+            .begin_with("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
         let mut transaction = begun.await.map_err(failed(doing))?;
         // Of the transaction, not of the session: it can't outlive a dropped future.
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -104,12 +106,7 @@ impl PostgresStore {
                 .await
                 .map_err(failed(doing))?;
         }
-        let mut migrator = rows::migrator(MIGRATIONS);
-        migrator.dangerous_set_table_name("llmgw.migration");
-        migrator
-            .run(&mut *transaction)
-            .await
-            .map_err(rows::migration_failed(MIGRATIONS))?;
+        rows::migrate("llmgw.migration", MIGRATIONS, &mut *transaction).await?;
         transaction.commit().await.map_err(failed(doing))
     }
 

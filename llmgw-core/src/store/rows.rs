@@ -1,10 +1,10 @@
 //! What the two SQL stores share: how values become columns and come back, and how SQL errors become ours.
 
-use std::{error::Error, time::Duration};
+use std::{collections::BTreeMap, error::Error, time::Duration};
 
 use sqlx::{
     SqlSafeStr,
-    migrate::{MigrateError, Migration, MigrationType, Migrator},
+    migrate::{Migrate, MigrateError, Migration, MigrationType},
 };
 use uuid::Uuid;
 
@@ -136,36 +136,57 @@ pub(super) fn unavailable(
     }
 }
 
-/// A migrator of texts that are part of this program, which neither locks nor begins a transaction: the caller
-/// has done both, so that a schema is brought up to date as a whole or not at all, and by one at a time.
-pub(super) fn migrator(texts: &[MigrationText]) -> Migrator {
-    let migrations = texts
-        .iter()
-        .map(|(version, about, sql)| {
-            Migration::new(
-                *version,
-                (*about).into(),
-                MigrationType::Simple,
-                sql.into_sql_str(),
-                false,
-            )
-        })
+/// Brings a schema up to date: applies those of `known` that `table` does not list.
+///
+/// The caller has begun a transaction, and locked others out: the whole is done, or nothing, and once. (sqlx's own
+/// `Migrator` locks for the session, which a dropped future would leave behind, and on SQLite not at all.)
+pub(super) async fn migrate<C: Migrate + Send>(
+    table: &str,
+    known: &[MigrationText],
+    connection: &mut C,
+) -> Result<(), StoreError> {
+    let prepared = connection.ensure_migrations_table(table).await;
+    prepared.map_err(migration_failed)?;
+    let applied = connection.list_applied_migrations(table).await;
+    let mut applied: BTreeMap<i64, _> = applied
+        .map_err(migration_failed)?
+        .into_iter()
+        .map(|migration| (migration.version, migration.checksum))
         .collect();
-    let mut migrator = Migrator::with_migrations(migrations);
-    migrator.set_locking(false);
-    migrator
+    let newest = known.iter().map(|(version, ..)| *version).max();
+    for (version, about, sql) in known {
+        let migration = Migration::new(
+            *version,
+            (*about).into(),
+            MigrationType::Simple,
+            sql.into_sql_str(),
+            false,
+        );
+        match applied.remove(version) {
+            None => {
+                let applied = connection.apply(table, &migration).await;
+                applied.map_err(migration_failed)?;
+            }
+            Some(checksum) if checksum == migration.checksum => {}
+            Some(_) => {
+                let source = MigrateError::VersionMismatch(*version);
+                return Err(migration_failed(source));
+            }
+        }
+    }
+    match applied.last_key_value() {
+        None => Ok(()),
+        Some((found, _)) => Err(StoreError::Newer {
+            found: *found,
+            known: newest.unwrap_or(0),
+        }),
+    }
 }
 
-pub(super) fn migration_failed(known: &[MigrationText]) -> impl FnOnce(MigrateError) -> StoreError {
-    let known = known.iter().map(|(version, ..)| *version).max();
-    let doing = "bringing the store's schema up to date";
-    move |error| match error {
-        MigrateError::VersionMissing(found) => StoreError::Newer {
-            found,
-            known: known.unwrap_or(0),
-        },
+fn migration_failed(error: MigrateError) -> StoreError {
+    match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            failed(doing)(error)
+            failed("bringing the store's schema up to date")(error)
         }
         error => StoreError::Unreadable {
             what: "the schema".to_owned(),

@@ -102,10 +102,7 @@ impl SqliteStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         let doing = "bringing the store's schema up to date";
         let mut transaction = self.begin(doing).await?;
-        rows::migrator(MIGRATIONS)
-            .run(&mut *transaction)
-            .await
-            .map_err(rows::migration_failed(MIGRATIONS))?;
+        rows::migrate("migration", MIGRATIONS, &mut *transaction).await?;
         transaction.commit().await.map_err(failed(doing))
     }
 
@@ -404,3 +401,26 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the busy timeout, so that the error that comes first is the one that says why.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const READERS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a loss of power leaves can't be tried here; that SQLite was told to wait for the disk can.
+    #[tokio::test]
+    async fn a_write_waits_for_the_disk() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("s.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let journal: String = sqlx::query_scalar("PRAGMA journal_mode")
+            .fetch_one(&store.writer)
+            .await
+            .unwrap();
+        let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
+            .fetch_one(&store.writer)
+            .await
+            .unwrap();
+        // 2 is FULL.
+        assert_eq!((journal.as_str(), synchronous), ("wal", 2));
+    }
+}

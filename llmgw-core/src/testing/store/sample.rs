@@ -1,0 +1,119 @@
+//! What the checks write.
+
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use super::Failure;
+use crate::{
+    clock::Timestamp,
+    cluster::{
+        account::{ApiKey, KeyHash, UsageRecord},
+        catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
+    },
+    id::{KeyId, ModelName, ReplicaId, RequestId},
+    store::{Store, StoredModel},
+    units::{Bytes, Tokens},
+};
+
+pub(super) fn model(name: &str) -> Result<StoredModel, Failure> {
+    model_described(name, "a model for a check")
+}
+
+/// A model that uses every part of a definition.
+pub(super) fn model_described(name: &str, description: &str) -> Result<StoredModel, Failure> {
+    let definition = ModelDefinition {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        aliases: vec![format!("{name}-alias")],
+        source: OneOrMany::Many(vec![
+            "hf:owner/repo/model.gguf@main".to_owned(),
+            "file:/models/model.gguf".to_owned(),
+        ]),
+        sha256: Some("b1".repeat(32)),
+        size: Some(Bytes(98_362_432)),
+        replicas: Some(3),
+        profiles: vec![
+            profile("small", Bytes(700_000_001)),
+            profile("large", Bytes::gib(400)),
+        ],
+    };
+    Ok(StoredModel {
+        model: Model::try_from(definition)?,
+        added_at: NOW,
+    })
+}
+
+pub(super) fn key(name: &str) -> ApiKey {
+    let id = KeyId::generate();
+    // Different for each key, and all bytes occur over some keys.
+    let mut hash = [0; 32];
+    for (byte, digit) in hash.iter_mut().zip(id.as_uuid().as_bytes().iter().cycle()) {
+        *byte = *digit;
+    }
+    ApiKey {
+        id,
+        name: name.to_owned(),
+        hash: KeyHash(hash),
+        created_at: NOW,
+    }
+}
+
+pub(super) fn usage(model: &str, key: KeyId) -> Result<UsageRecord, Failure> {
+    Ok(UsageRecord {
+        request: RequestId::generate(),
+        key,
+        model: name(model)?,
+        replica: Some(ReplicaId::generate()),
+        prompt_tokens: Tokens(100),
+        cached_tokens: Tokens(10),
+        completion_tokens: Tokens(7),
+        estimated: false,
+        status: 200,
+        started_at: NOW,
+        duration: Duration::from_micros(1_234_567),
+        time_to_first_token: Some(Duration::from_millis(250)),
+    })
+}
+
+pub(super) fn batch(model: &str, key: KeyId, size: usize) -> Result<Vec<UsageRecord>, Failure> {
+    (0..size).map(|_| usage(model, key)).collect()
+}
+
+pub(super) fn name(text: &str) -> Result<ModelName, Failure> {
+    Ok(text.parse::<ModelName>()?)
+}
+
+pub(super) async fn model_names(store: &dyn Store) -> Result<Vec<String>, Failure> {
+    let models = store.models().await?;
+    Ok(models.iter().map(|m| m.model.name().to_string()).collect())
+}
+
+fn profile(name: &str, memory: Bytes) -> ProfileDefinition {
+    ProfileDefinition {
+        name: Some(name.to_owned()),
+        engine: Some("llamacpp".to_owned()),
+        memory,
+        context: Some(4_096),
+        parallel: Some(2),
+    }
+}
+
+/// Polls a future this many times and then drops it, at the latest: at one of the places where it waits.
+pub(super) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left <= 1 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Long enough that no lease runs out in a check that does not want it to.
+pub(super) const LONG: Duration = Duration::from_secs(600);
+
+/// Some time in 2025.
+pub(super) const NOW: Timestamp = Timestamp(1_750_000_000_123);

@@ -1,0 +1,253 @@
+//! The accounts.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{
+    Checked, Failure, StoreFixture, ensure,
+    sample::{self, polled},
+};
+use crate::{
+    clock::Timestamp,
+    cluster::account::UsageRecord,
+    id::KeyId,
+    store::{Store, UsageTotal},
+    units::Tokens,
+};
+
+pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) -> Checked {
+    // Nobody leads: the accounts need no lease.
+    let store = fixture.open().await?;
+    let totals = store.usage_totals(Timestamp(0)).await?;
+    ensure!(totals.is_empty(), "a new store has {totals:?}");
+    let mut keys = [KeyId::generate(), KeyId::generate(), KeyId::generate()];
+    keys.sort();
+    let mut records: Vec<UsageRecord> = Vec::new();
+    let mut expected: Vec<UsageTotal> = Vec::new();
+    for (index, model) in ["B", "a", "a-b", "a/b", "a_b"].into_iter().enumerate() {
+        for (key, size) in keys.into_iter().zip([1 + index, 2, 3]) {
+            for record in sample::batch(model, key, size)? {
+                records.push(record);
+            }
+            let size = u64::try_from(size)?;
+            expected.push(UsageTotal {
+                model: sample::name(model)?,
+                key,
+                requests: size,
+                errors: 0,
+                prompt_tokens: Tokens(100 * size),
+                completion_tokens: Tokens(7 * size),
+            });
+        }
+    }
+    // What is absent is counted too.
+    for record in records.iter_mut().step_by(2) {
+        record.replica = None;
+        record.time_to_first_token = None;
+        record.estimated = true;
+    }
+    records.reverse();
+    let (first, second) = records.split_at(records.len() / 3);
+    store.append_usage(first).await?;
+    store.append_usage(&[]).await?;
+    store.append_usage(second).await?;
+    let totals = store.usage_totals(Timestamp(0)).await?;
+    ensure!(totals == expected, "{totals:?} and not {expected:?}");
+    Ok(())
+}
+
+pub(super) async fn totals_count_from_since_on(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let key = KeyId::generate();
+    let times = [i64::MIN, -1, 0, 1_000, 1_001, i64::MAX];
+    let mut records = sample::batch("m", key, times.len())?;
+    for (record, millis) in records.iter_mut().zip(times) {
+        record.started_at = Timestamp(millis);
+    }
+    store.append_usage(&records).await?;
+    for (since, expected) in [
+        (i64::MIN, 6),
+        (-1, 5),
+        (0, 4),
+        (999, 3),
+        (1_000, 3),
+        (1_001, 2),
+        (1_002, 1),
+        (i64::MAX, 1),
+    ] {
+        let found = requests(&*store, key, Timestamp(since)).await?;
+        ensure!(
+            found == expected,
+            "{found} requests since {since}, and not {expected}"
+        );
+    }
+    let later = store.usage_totals(Timestamp(1_002)).await?;
+    ensure!(later.len() == 1, "since 1002, there are {later:?}");
+    Ok(())
+}
+
+pub(super) async fn statuses_of_400_or_more_are_errors(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let key = KeyId::generate();
+    let statuses = [0, 200, 399, 400, 401, 429, 499, 500, 503, u16::MAX];
+    let mut records = sample::batch("m", key, statuses.len())?;
+    for (record, status) in records.iter_mut().zip(statuses) {
+        record.status = status;
+    }
+    store.append_usage(&records).await?;
+    let totals = store.usage_totals(Timestamp(0)).await?;
+    ensure!(
+        totals.iter().map(|total| total.errors).eq([7]),
+        "7 errors were counted as {totals:?}"
+    );
+    Ok(())
+}
+
+pub(super) async fn a_request_counts_once_however_often_it_is_written(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let (store, other) = (fixture.open().await?, fixture.open().await?);
+    let key = KeyId::generate();
+    let records = sample::batch("m", key, 10)?;
+    store.append_usage(&records).await?;
+    let expected = store.usage_totals(Timestamp(0)).await?;
+    store.append_usage(&records).await?;
+    other.append_usage(&records).await?;
+    // The same request with other counts, under another model: the first stays.
+    let mut changed = records.clone();
+    for record in &mut changed {
+        record.prompt_tokens = Tokens(1);
+        record.model = sample::name("other")?;
+        record.key = KeyId::generate();
+        record.status = 500;
+    }
+    store.append_usage(&changed).await?;
+    let totals = store.usage_totals(Timestamp(0)).await?;
+    ensure!(totals == expected, "{expected:?} became {totals:?}");
+    // One that is there does not keep a new one out, nor does one that is twice in the same batch.
+    let new = sample::usage("m", key)?;
+    let mixed: Vec<UsageRecord> = records
+        .into_iter()
+        .chain([new.clone(), new.clone(), new])
+        .collect();
+    store.append_usage(&mixed).await?;
+    let found = requests(&*store, key, Timestamp(0)).await?;
+    ensure!(found == 11, "11 requests were counted as {found}");
+    Ok(())
+}
+
+pub(super) async fn batches_that_overlap_may_be_written_at_the_same_time(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let handles = [fixture.open().await?, fixture.open().await?];
+    let key = KeyId::generate();
+    let records = sample::batch("m", key, 200)?;
+    for _ in 0..5 {
+        let mut writing: JoinSet<Checked> = JoinSet::new();
+        for (index, handle) in handles.iter().cycle().take(6).enumerate() {
+            let (handle, mut records) = (Arc::clone(handle), records.clone());
+            // In another order each: who locks row by row may wait for another in a circle.
+            records.rotate_left(index * 30);
+            if index % 2 == 0 {
+                records.reverse();
+            }
+            records.push(sample::usage("m", key)?);
+            writing.spawn(async move { Ok(handle.append_usage(&records).await?) });
+        }
+        while let Some(written) = writing.join_next().await {
+            written??;
+        }
+    }
+    let [store, _] = &handles;
+    let found = requests(&**store, key, Timestamp(0)).await?;
+    ensure!(found == 230, "230 requests were counted as {found}");
+    Ok(())
+}
+
+pub(super) async fn a_dropped_batch_is_whole_or_nothing(fixture: &dyn StoreFixture) -> Checked {
+    let (store, other) = (fixture.open().await?, fixture.open().await?);
+    let mut polls = 1;
+    while polls < DROPS {
+        let key = KeyId::generate();
+        let records = sample::batch("m", key, BATCH)?;
+        let expected = u64::try_from(BATCH)?;
+        let written = polled(polls, store.append_usage(&records)).await;
+        let found = requests(&*other, key, Timestamp(0)).await?;
+        match written {
+            Some(written) => {
+                written?;
+                ensure!(
+                    found == expected,
+                    "{found} of {expected} requests are there"
+                );
+            }
+            None => ensure!(
+                found == 0 || found == expected,
+                "{found} of {expected} requests of a batch that was dropped at poll {polls} are there"
+            ),
+        }
+        store.append_usage(&records).await?;
+        let found = requests(&*other, key, Timestamp(0)).await?;
+        ensure!(found == expected, "{found} of {expected} after another try");
+        polls += 1 + polls / 3;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_large_batch_is_kept(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let key = KeyId::generate();
+    let records = sample::batch("m", key, 5_000)?;
+    store.append_usage(&records).await?;
+    let found = requests(&*store, key, Timestamp(0)).await?;
+    ensure!(found == 5_000, "{found} of 5000 requests are there");
+    Ok(())
+}
+
+pub(super) async fn absurd_counts_do_not_spoil_the_totals(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let largest = u64::MAX / 2;
+    for (model, counts, expected) in [
+        ("one", vec![u64::MAX], largest),
+        ("two", vec![largest, largest + 1], largest * 2),
+        ("three", vec![u64::MAX; 3], u64::MAX),
+        (
+            "exact",
+            vec![largest - 1, 2, 3, 1 << 33],
+            largest + 4 + (1 << 33),
+        ),
+    ] {
+        let key = KeyId::generate();
+        let mut records = sample::batch(model, key, counts.len())?;
+        for (record, count) in records.iter_mut().zip(counts) {
+            record.prompt_tokens = Tokens(count);
+            record.completion_tokens = Tokens(count);
+            record.cached_tokens = Tokens(count);
+            record.duration = Duration::MAX;
+            record.time_to_first_token = Some(Duration::MAX);
+        }
+        store.append_usage(&records).await?;
+        let totals = store.usage_totals(Timestamp(0)).await?;
+        let total = totals
+            .iter()
+            .find(|total| total.key == key)
+            .ok_or_else(|| Failure::saw(format!("{model} is not in {totals:?}")))?;
+        let sums = (total.prompt_tokens, total.completion_tokens);
+        ensure!(
+            sums == (Tokens(expected), Tokens(expected)),
+            "{model}: {sums:?} and not {expected}"
+        );
+    }
+    Ok(())
+}
+
+async fn requests(store: &dyn Store, key: KeyId, since: Timestamp) -> Result<u64, Failure> {
+    let totals = store.usage_totals(since).await?;
+    let mine = totals.iter().filter(|total| total.key == key);
+    Ok(mine.map(|total| total.requests).sum())
+}
+
+const BATCH: usize = 300;
+/// Until after the last row, in a store that waits for each.
+const DROPS: usize = 4 * BATCH;

@@ -1,0 +1,422 @@
+//! A store that has, on demand, one of the bugs that people put into stores.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use llmgw_core::{
+    clock::Timestamp,
+    cluster::account::{ApiKey, UsageRecord},
+    id::{KeyId, ModelName, RequestId},
+    store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal},
+    testing::store::StoreFixture,
+    units::Tokens,
+};
+use tokio::time::{Instant, sleep};
+
+macro_rules! bugs {
+    ($($bug:ident),+ $(,)?) => {
+        /// What people get wrong in a store.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub(crate) enum Bug { $($bug),+ }
+
+        pub(crate) const BUGS: &[Bug] = &[$(Bug::$bug),+];
+    };
+}
+
+bugs! {
+    LeaseIsNeverFree,
+    LeaseIsForAll,
+    LeaseNeverRunsOut,
+    LongLeaseOverflows,
+    WinnerIsDecidedBeforeItIsWritten,
+    SameHolderKeepsItsEpoch,
+    ReleaseForgetsTheCounter,
+    RenewalIsForAll,
+    RenewalDoesNothing,
+    RenewalAddsUp,
+    RenewalFailsLate,
+    ReleaseIsForAll,
+    ReleaseDoesNothing,
+    WritesAreNotFenced,
+    WritesAreFencedByAnyEpochBefore,
+    FenceIsCheckedAndLeft,
+    DeletesAreNotFenced,
+    LateWritesFail,
+    ExistsGoesBeforeFenced,
+    InsertReplaces,
+    DeleteIsAlwaysTrue,
+    DeleteDoesNothing,
+    ListsAreReversed,
+    ListsIgnoreCase,
+    TextsAreTrimmed,
+    ReadsAreCached,
+    HandlesForget,
+    NameIsTakenFirst,
+    DroppedWriteHoldsTheLock,
+    OneCallAtATime,
+    UsageIsCountedAgain,
+    LastUsageWins,
+    UsageNeedsALease,
+    UsageIsInSteps,
+    UsageIsCapped,
+    UsageCollides,
+    SinceIsExclusive,
+    ErrorsFrom500,
+    TotalsAreReversed,
+    TotalsWrap,
+}
+
+/// Where such a store keeps its data.
+pub(crate) struct BrokenFixture {
+    bug: Option<Bug>,
+    data: Arc<Mutex<Data>>,
+}
+
+#[derive(Debug)]
+struct BrokenStore {
+    bug: Option<Bug>,
+    data: Arc<Mutex<Data>>,
+    cached: Mutex<Option<Vec<StoredModel>>>,
+}
+
+#[derive(Debug, Default)]
+struct Data {
+    epoch: u64,
+    held: Option<(String, Option<Instant>)>,
+    models: BTreeMap<String, Option<StoredModel>>,
+    keys: BTreeMap<KeyId, ApiKey>,
+    usage: BTreeMap<RequestId, UsageRecord>,
+    extra: Vec<UsageRecord>,
+    busy: bool,
+    under_way: BTreeSet<RequestId>,
+}
+
+impl BrokenFixture {
+    pub(crate) fn new(bug: Option<Bug>) -> Self {
+        let data = Arc::default();
+        Self { bug, data }
+    }
+}
+
+#[async_trait]
+impl StoreFixture for BrokenFixture {
+    async fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        if self.bug == Some(Bug::HandlesForget) && Arc::strong_count(&self.data) == 1 {
+            *self.data.lock().expect("no panic") = Data::default();
+        }
+        Ok(Arc::new(BrokenStore {
+            bug: self.bug,
+            data: Arc::clone(&self.data),
+            cached: Mutex::default(),
+        }))
+    }
+}
+
+impl BrokenStore {
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().expect("no panic")
+    }
+
+    fn check(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let data = self.data();
+        let ran_out = matches!(&data.held, Some((_, Some(until))) if *until <= Instant::now());
+        let led = data.held.is_some() && data.epoch == epoch.0;
+        if self.has(Bug::WritesAreNotFenced)
+            || (self.has(Bug::WritesAreFencedByAnyEpochBefore) && epoch.0 <= data.epoch)
+            || (led && !(ran_out && self.has(Bug::LateWritesFail)))
+        {
+            Ok(())
+        } else {
+            Err(StoreError::Fenced { epoch })
+        }
+    }
+
+    /// Begins a write: what may go wrong between the check and the effect.
+    async fn begin(&self) -> Result<(), StoreError> {
+        if self.has(Bug::FenceIsCheckedAndLeft) {
+            sleep(STEP).await;
+        }
+        if self.has(Bug::OneCallAtATime) || self.has(Bug::DroppedWriteHoldsTheLock) {
+            while self.data().busy {
+                if self.has(Bug::OneCallAtATime) {
+                    return Err(unavailable("busy"));
+                }
+                sleep(STEP).await;
+            }
+            self.data().busy = true;
+            sleep(STEP).await;
+            self.data().busy = false;
+        }
+        Ok(())
+    }
+
+    fn until(&self, ttl: Duration) -> Option<Instant> {
+        if self.has(Bug::LeaseNeverRunsOut) {
+            return None;
+        }
+        match Instant::now().checked_add(ttl) {
+            None if self.has(Bug::LongLeaseOverflows) => Some(Instant::now()),
+            until => until,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for BrokenStore {
+    fn describe(&self) -> String {
+        format!("a store with {:?}", self.bug)
+    }
+
+    async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
+        if self.has(Bug::LeaseIsNeverFree) {
+            return Err(held("nobody", None));
+        }
+        let now_held = self.data().held.clone();
+        if let Some((other, until)) = now_held {
+            let free = until.is_some_and(|until| until <= Instant::now());
+            if other != holder && !free && !self.has(Bug::LeaseIsForAll) {
+                return Err(held(&other, until));
+            }
+            if other == holder && self.has(Bug::SameHolderKeepsItsEpoch) {
+                let epoch = Epoch(self.data().epoch);
+                return Ok(Lease { epoch });
+            }
+        }
+        if self.has(Bug::WinnerIsDecidedBeforeItIsWritten) {
+            sleep(STEP).await;
+        }
+        let mut data = self.data();
+        data.epoch += 1;
+        data.held = Some((holder.to_owned(), self.until(ttl)));
+        Ok(Lease {
+            epoch: Epoch(data.epoch),
+        })
+    }
+
+    async fn renew_lease(&self, epoch: Epoch, ttl: Duration) -> Result<(), StoreError> {
+        let mut data = self.data();
+        let current = data.epoch == epoch.0 || self.has(Bug::RenewalIsForAll);
+        let doubled = self.has(Bug::RenewalAddsUp);
+        match &mut data.held {
+            Some((_, until)) if current => {
+                let before = *until;
+                if self.has(Bug::RenewalFailsLate) && before.is_some_and(|b| b <= Instant::now()) {
+                    return Err(StoreError::Fenced { epoch });
+                }
+                *until = match (self.has(Bug::RenewalDoesNothing), doubled) {
+                    (true, _) => before,
+                    (_, true) => before.and_then(|before| before.checked_add(ttl)),
+                    _ => self.until(ttl),
+                };
+                Ok(())
+            }
+            _ => Err(StoreError::Fenced { epoch }),
+        }
+    }
+
+    async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
+        let mut data = self.data();
+        if self.has(Bug::ReleaseDoesNothing) {
+            return Ok(());
+        }
+        if data.epoch == epoch.0 || self.has(Bug::ReleaseIsForAll) {
+            data.held = None;
+            if self.has(Bug::ReleaseForgetsTheCounter) {
+                data.epoch = 0;
+            }
+        }
+        Ok(())
+    }
+
+    async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        if self.has(Bug::ReadsAreCached)
+            && let Some(cached) = &*self.cached.lock().expect("no panic")
+        {
+            return Ok(cached.clone());
+        }
+        let mut models: Vec<StoredModel> = self.data().models.values().flatten().cloned().collect();
+        if self.has(Bug::ListsAreReversed) {
+            models.reverse();
+        }
+        if self.has(Bug::ListsIgnoreCase) {
+            models.sort_by_key(|m| m.model.name().as_str().to_lowercase());
+        }
+        *self.cached.lock().expect("no panic") = Some(models.clone());
+        Ok(models)
+    }
+
+    async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
+        let name = model.model.name().to_string();
+        let exists = StoreError::Exists {
+            what: format!("model {name}"),
+        };
+        if self.has(Bug::ExistsGoesBeforeFenced) && self.data().models.contains_key(&name) {
+            return Err(exists);
+        }
+        self.check(epoch)?;
+        self.begin().await?;
+        if !self.has(Bug::FenceIsCheckedAndLeft) {
+            self.check(epoch)?;
+        }
+        if self.data().models.contains_key(&name) && !self.has(Bug::InsertReplaces) {
+            return Err(exists);
+        }
+        if self.has(Bug::NameIsTakenFirst) {
+            self.data().models.insert(name.clone(), None);
+            sleep(STEP).await;
+        }
+        self.data().models.insert(name, Some(model.clone()));
+        Ok(())
+    }
+
+    async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
+        if !self.has(Bug::DeletesAreNotFenced) {
+            self.check(epoch)?;
+        }
+        let mut data = self.data();
+        if self.has(Bug::DeleteDoesNothing) {
+            return Ok(data.models.contains_key(name.as_str()));
+        }
+        Ok(data.models.remove(name.as_str()).is_some() || self.has(Bug::DeleteIsAlwaysTrue))
+    }
+
+    async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let mut keys: Vec<ApiKey> = self.data().keys.values().cloned().collect();
+        if self.has(Bug::ListsAreReversed) {
+            keys.reverse();
+        }
+        Ok(keys)
+    }
+
+    async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
+        self.check(epoch)?;
+        self.begin().await?;
+        self.check(epoch)?;
+        let mut data = self.data();
+        if data.keys.contains_key(&key.id) && !self.has(Bug::InsertReplaces) {
+            return Err(StoreError::Exists {
+                what: key.id.to_string(),
+            });
+        }
+        let mut key = key.clone();
+        if self.has(Bug::TextsAreTrimmed) {
+            key.name = key.name.trim().to_owned();
+        }
+        data.keys.insert(key.id, key);
+        Ok(())
+    }
+
+    async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
+        if !self.has(Bug::DeletesAreNotFenced) {
+            self.check(epoch)?;
+        }
+        Ok(self.data().keys.remove(&id).is_some() || self.has(Bug::DeleteIsAlwaysTrue))
+    }
+
+    async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
+        if self.has(Bug::UsageNeedsALease) && self.data().held.is_none() {
+            return Err(unavailable("nobody leads"));
+        }
+        if self.has(Bug::UsageCollides) {
+            let requests: BTreeSet<RequestId> = records.iter().map(|r| r.request).collect();
+            if !self.data().under_way.is_disjoint(&requests) {
+                return Err(unavailable("deadlock detected"));
+            }
+            self.data().under_way.extend(requests.iter().copied());
+            sleep(STEP).await;
+            self.data()
+                .under_way
+                .retain(|request| !requests.contains(request));
+        }
+        let kept = if self.has(Bug::UsageIsCapped) {
+            records.get(..1_000).unwrap_or(records)
+        } else {
+            records
+        };
+        for (index, record) in kept.iter().enumerate() {
+            if self.has(Bug::UsageIsInSteps) && index == records.len() / 2 {
+                sleep(STEP).await;
+            }
+            let mut data = self.data();
+            if data.usage.contains_key(&record.request) {
+                if self.has(Bug::UsageIsCountedAgain) {
+                    data.extra.push(record.clone());
+                }
+                if !self.has(Bug::LastUsageWins) {
+                    continue;
+                }
+            }
+            data.usage.insert(record.request, record.clone());
+        }
+        Ok(())
+    }
+
+    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+        let data = self.data();
+        let mut totals: BTreeMap<(ModelName, KeyId), UsageTotal> = BTreeMap::new();
+        for record in data.usage.values().chain(&data.extra) {
+            let started = record.started_at;
+            if started < since || (started == since && self.has(Bug::SinceIsExclusive)) {
+                continue;
+            }
+            let total = totals
+                .entry((record.model.clone(), record.key))
+                .or_insert_with(|| UsageTotal {
+                    model: record.model.clone(),
+                    key: record.key,
+                    requests: 0,
+                    errors: 0,
+                    prompt_tokens: Tokens(0),
+                    completion_tokens: Tokens(0),
+                });
+            let from = if self.has(Bug::ErrorsFrom500) {
+                500
+            } else {
+                400
+            };
+            total.requests += 1;
+            total.errors += u64::from(record.status >= from);
+            for (sum, count) in [
+                (&mut total.prompt_tokens.0, record.prompt_tokens.0),
+                (&mut total.completion_tokens.0, record.completion_tokens.0),
+            ] {
+                *sum = if self.has(Bug::TotalsWrap) {
+                    sum.wrapping_add(count)
+                } else {
+                    sum.saturating_add(count.min(u64::MAX / 2))
+                };
+            }
+        }
+        let mut totals: Vec<UsageTotal> = totals.into_values().collect();
+        if self.has(Bug::TotalsAreReversed) {
+            totals.reverse();
+        }
+        Ok(totals)
+    }
+}
+
+fn held(holder: &str, until: Option<Instant>) -> StoreError {
+    let now = Instant::now();
+    StoreError::Held {
+        holder: holder.to_owned(),
+        remaining: until.map_or(Duration::MAX, |until| until.saturating_duration_since(now)),
+    }
+}
+
+fn unavailable(why: &'static str) -> StoreError {
+    StoreError::Unavailable {
+        doing: "using a broken store",
+        source: why.into(),
+    }
+}
+
+/// Longer than a poll.
+const STEP: Duration = Duration::from_millis(1);

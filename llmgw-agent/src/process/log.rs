@@ -5,10 +5,12 @@
 //! restart's own noise.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use llmgw_core::id::{ModelName, ReplicaId};
@@ -32,28 +34,43 @@ impl Logs {
         Ok(Self { dir })
     }
 
-    /// Makes room for a new replica's log, and says where it is: of a model's earlier replicas, the logs of the
-    /// last few stay.
+    /// Makes room for a new replica's log, and says where it is. Of a model's earlier replicas, the logs of the
+    /// last few stay, and of those that are `live` all.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn begin(&self, model: &ModelName, replica: ReplicaId) -> io::Result<PathBuf> {
-        let mut earlier: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
-        let prefix = format!("{}.r-", file_name(model));
+    pub fn begin(
+        &self,
+        model: &ModelName,
+        replica: ReplicaId,
+        live: &BTreeSet<ReplicaId>,
+    ) -> io::Result<PathBuf> {
+        let mut earlier: Vec<(SystemTime, PathBuf)> = Vec::new();
+        let prefix = format!("{}.", file_name(model));
         for file in fs::read_dir(&self.dir)? {
             let file = file?;
-            if file.file_name().to_string_lossy().starts_with(&prefix) {
-                earlier.push((file.metadata()?.modified()?, file.path()));
+            let name = file.file_name();
+            let owner: Option<ReplicaId> = name.to_str().and_then(|name| {
+                name.strip_prefix(&prefix)?
+                    .strip_suffix(".log")?
+                    .parse()
+                    .ok()
+            });
+            if owner.is_some_and(|owner| !live.contains(&owner)) {
+                // Another replica of the model may begin now, and remove the same files.
+                let modified = file.metadata().and_then(|data| data.modified());
+                earlier.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), file.path()));
             }
         }
         earlier.sort();
         let surplus = earlier.len().saturating_sub(KEPT_PER_MODEL - 1);
         for (_, path) in earlier.into_iter().take(surplus) {
-            fs::remove_file(path)?;
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
-        Ok(self
-            .dir
-            .join(format!("{prefix}{}.log", replica.as_uuid().simple())))
+        Ok(self.dir.join(format!("{prefix}{replica}.log")))
     }
 
     /// Keeps the log of a failure, unless there is one of an earlier failure in the same row.
@@ -121,9 +138,10 @@ pub fn trim(log: &Path) -> io::Result<()> {
     file.write_all(&end)
 }
 
-/// A model's name as a file's: `/` would be a directory. Model names contain no `%`, so that no two meet.
+/// A model's name as a file's: `/` would be a directory. Model names contain no comma, so that no two meet, and
+/// one for one, so that the longest still is a file name.
 fn file_name(model: &ModelName) -> String {
-    model.as_str().replace('/', "%2F")
+    model.as_str().replace('/', ",")
 }
 
 fn private(path: &Path) -> io::Result<fs::File> {
@@ -185,7 +203,9 @@ mod tests {
     #[test]
     fn the_first_failure_of_a_row_is_kept() {
         let (_dir, logs, model) = logs();
-        let log = logs.begin(&model, ReplicaId::generate()).unwrap();
+        let log = logs
+            .begin(&model, ReplicaId::generate(), &BTreeSet::new())
+            .unwrap();
         let kept = || fs::read_to_string(logs.first_failure(&model)).unwrap();
         fs::write(&log, "out of memory").unwrap();
         logs.keep_first_failure(&model, &log).unwrap();
@@ -205,15 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_logs_of_a_model_stay() {
+    fn only_the_last_logs_of_a_model_stay_and_those_that_are_written_to() {
         let (_dir, logs, model) = logs();
-        let other = "org".parse().unwrap();
-        fs::write(logs.begin(&other, ReplicaId::generate()).unwrap(), "other").unwrap();
+        let running = ReplicaId::generate();
+        let live = BTreeSet::from([running]);
+        let begin = |model: &ModelName, replica| {
+            let log = logs.begin(model, replica, &live).unwrap();
+            fs::write(&log, "x").unwrap();
+            log
+        };
+        let oldest = begin(&model, running);
+        let others = begin(&"org".parse().unwrap(), ReplicaId::generate());
         for _ in 0..KEPT_PER_MODEL + 3 {
-            let log = logs.begin(&model, ReplicaId::generate()).unwrap();
-            fs::write(log, "x").unwrap();
+            begin(&model, ReplicaId::generate());
         }
-        assert_eq!(fs::read_dir(&logs.dir).unwrap().count(), KEPT_PER_MODEL + 1);
+        assert!(oldest.exists() && others.exists());
+        assert_eq!(fs::read_dir(&logs.dir).unwrap().count(), KEPT_PER_MODEL + 2);
     }
 
     #[test]

@@ -181,8 +181,9 @@ async fn launch(
         error: format!("writing the ledger: {error}"),
         hint: Some("look for room on the disk of the data directory".to_owned()),
     };
+    let live = shared.roster().workers.keys().copied().collect();
     let (logs, model, id) = (shared.logs.clone(), spec.model.clone(), spec.id);
-    let log = blocking(move || logs.begin(&model, id))
+    let log = blocking(move || logs.begin(&model, id, &live))
         .await
         .map_err(disk)?;
     let mut entry = LedgerEntry {

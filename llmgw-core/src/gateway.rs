@@ -22,6 +22,7 @@
 mod account;
 mod authorise;
 mod call;
+mod config;
 mod feed;
 mod forward;
 mod health;
@@ -52,7 +53,6 @@ use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::upstreams::{LoadTable, ReplicaLoad};
 use self::{
     account::Account,
     authorise::may_use,
@@ -60,13 +60,17 @@ use self::{
     forward::{Answer, Forward, Outgoing},
     identify::{Caller, identify},
     idle::Idle,
-    inspect::{BodyBounds, Inspected, discard},
+    inspect::{Inspected, discard},
     journal::Journal,
     paths::Target,
     refusal::Refusal,
     resolve::{awake, resolve},
-    respond::{AnswerBody, UnaryBounds},
+    respond::AnswerBody,
     upstreams::{CallGuard, Upstreams},
+};
+pub use self::{
+    config::GatewayConfig,
+    upstreams::{LoadTable, ReplicaLoad},
 };
 use crate::{
     clock::Clock,
@@ -75,52 +79,7 @@ use crate::{
     keys::{HashingKey, KeyRing},
     route::{ModelRoute, RouteTable},
     store::Store,
-    units::Bytes,
 };
-
-/// How a gateway behaves. Plain data; the defaults suit a real deployment.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GatewayConfig {
-    /// The largest request body.
-    pub body_limit: Bytes,
-    /// The longest time without a byte of a request's body.
-    pub body_read_timeout: Duration,
-    /// The largest sum of a request's header names and values.
-    pub header_limit: Bytes,
-    /// The most headers of a request.
-    pub header_count: usize,
-    /// The longest time for a request's head to come in; also how long an idle connection of a client is kept.
-    pub header_read_timeout: Duration,
-    /// The longest time that a client may leave what is written to it unread.
-    pub client_stall_timeout: Duration,
-    /// The most client connections at once; more wait in the system's queue.
-    pub max_connections: usize,
-    /// The longest time for a connection to an engine to open.
-    pub connect_timeout: Duration,
-    /// The longest time until an engine's answer begins: for a stream, its first event.
-    pub first_byte_timeout: Duration,
-    /// The longest time without a byte of an answer that has begun.
-    pub idle_timeout: Duration,
-    /// How long an idle connection to an engine is kept: less than engines keep them (uvicorn and llama.cpp: 5 s),
-    /// so that none is used that is being closed.
-    pub upstream_idle: Duration,
-    /// The most attempts for one call, on all replicas together.
-    pub max_attempts: u32,
-    /// The largest event of a stream.
-    pub event_limit: Bytes,
-    /// Unary answers up to this size are held until they are whole; longer ones pass as they come.
-    pub answer_hold: Bytes,
-    /// The longest wait for an attempt to place a model that nothing serves.
-    pub activation_patience: Duration,
-    /// The longest time that calls may go on after shutdown was asked for.
-    pub drain_deadline: Duration,
-    /// The longest time that usage waits to be written.
-    pub journal_interval: Duration,
-    /// The most usage records that are kept while the store fails.
-    pub journal_limit: usize,
-    /// The longest time to write what usage is left at the end.
-    pub journal_farewell: Duration,
-}
 
 /// What a gateway works with.
 #[derive(Debug)]
@@ -195,32 +154,6 @@ impl GatewayConfig {
             cut: CancellationToken::new(),
         });
         Gateway { shared, store }
-    }
-}
-
-impl Default for GatewayConfig {
-    fn default() -> Self {
-        Self {
-            body_limit: Bytes::mib(64),
-            body_read_timeout: Duration::from_secs(30),
-            header_limit: Bytes(64 << 10),
-            header_count: 64,
-            header_read_timeout: Duration::from_secs(30),
-            client_stall_timeout: Duration::from_secs(300),
-            max_connections: 4096,
-            connect_timeout: Duration::from_secs(5),
-            first_byte_timeout: Duration::from_secs(600),
-            idle_timeout: Duration::from_secs(300),
-            upstream_idle: Duration::from_secs(4),
-            max_attempts: 3,
-            event_limit: Bytes::mib(8),
-            answer_hold: Bytes::mib(1),
-            activation_patience: Duration::from_secs(2),
-            drain_deadline: Duration::from_secs(30),
-            journal_interval: Duration::from_millis(200),
-            journal_limit: 100_000,
-            journal_farewell: Duration::from_secs(5),
-        }
     }
 }
 
@@ -322,7 +255,7 @@ impl Shared {
         // 1. identify
         let caller = self.caller(head)?;
         // 2. inspect
-        let text = inspect::read(&head.headers, body, self.body_bounds()).await?;
+        let text = inspect::read(&head.headers, body, self.config.body_bounds()).await?;
         let asked = Inspected::new(text)?;
         // 3. resolve
         let route = resolve(&self.table(), &asked.model)?;
@@ -379,7 +312,7 @@ impl Shared {
         let cut = self.cut.clone().cancelled_owned();
         match answer {
             Answer::Unary(head, exchange) => {
-                let bounds = self.unary_bounds();
+                let bounds = self.config.unary_bounds();
                 respond::unary(*head, exchange, &outgoing.model, account, bounds, cut).await
             }
             Answer::Events(feed) => {
@@ -433,20 +366,6 @@ impl Shared {
         };
         let refusal = Refusal::new(Code::RequestTooLarge, message);
         Err(refusal.with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
-    }
-
-    fn body_bounds(&self) -> BodyBounds {
-        BodyBounds {
-            limit: self.config.body_limit,
-            timeout: self.config.body_read_timeout,
-        }
-    }
-
-    fn unary_bounds(&self) -> UnaryBounds {
-        UnaryBounds {
-            hold: usize::try_from(self.config.answer_hold.0).unwrap_or(usize::MAX),
-            idle: self.config.idle_timeout,
-        }
     }
 }
 

@@ -1,0 +1,94 @@
+//! How a gateway behaves.
+
+use std::time::Duration;
+
+use super::{inspect::BodyBounds, respond::UnaryBounds};
+use crate::units::Bytes;
+
+/// How a gateway behaves. Plain data; the defaults suit a real deployment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GatewayConfig {
+    /// The largest request body.
+    pub body_limit: Bytes,
+    /// The longest time without a byte of a request's body.
+    pub body_read_timeout: Duration,
+    /// The largest sum of a request's header names and values.
+    pub header_limit: Bytes,
+    /// The most headers of a request.
+    pub header_count: usize,
+    /// The longest time for a request's head to come in; also how long an idle connection of a client is kept.
+    pub header_read_timeout: Duration,
+    /// The longest time that a client may leave what is written to it unread.
+    pub client_stall_timeout: Duration,
+    /// The most client connections at once; more wait in the system's queue.
+    pub max_connections: usize,
+    /// The longest time for a connection to an engine to open.
+    pub connect_timeout: Duration,
+    /// The longest time until an engine's answer begins: for a stream, its first event.
+    pub first_byte_timeout: Duration,
+    /// The longest time without a byte of an answer that has begun.
+    pub idle_timeout: Duration,
+    /// How long an idle connection to an engine is kept: less than engines keep them (uvicorn and llama.cpp: 5 s),
+    /// so that none is used that is being closed.
+    pub upstream_idle: Duration,
+    /// The most attempts for one call, on all replicas together.
+    pub max_attempts: u32,
+    /// The largest event of a stream.
+    pub event_limit: Bytes,
+    /// Unary answers up to this size are held until they are whole; longer ones pass as they come.
+    pub answer_hold: Bytes,
+    /// The longest wait for an attempt to place a model that nothing serves.
+    pub activation_patience: Duration,
+    /// The longest time that calls may go on after shutdown was asked for.
+    pub drain_deadline: Duration,
+    /// The longest time that usage waits to be written.
+    pub journal_interval: Duration,
+    /// The most usage records that are kept while the store fails.
+    pub journal_limit: usize,
+    /// The longest time to write what usage is left at the end.
+    pub journal_farewell: Duration,
+}
+
+// === impl GatewayConfig ===
+
+impl GatewayConfig {
+    pub(super) fn body_bounds(&self) -> BodyBounds {
+        BodyBounds {
+            limit: self.body_limit,
+            timeout: self.body_read_timeout,
+        }
+    }
+
+    pub(super) fn unary_bounds(&self) -> UnaryBounds {
+        UnaryBounds {
+            hold: usize::try_from(self.answer_hold.0).unwrap_or(usize::MAX),
+            idle: self.idle_timeout,
+        }
+    }
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            body_limit: Bytes::mib(64),
+            body_read_timeout: Duration::from_secs(30),
+            header_limit: Bytes(64 << 10),
+            header_count: 64,
+            header_read_timeout: Duration::from_secs(30),
+            client_stall_timeout: Duration::from_secs(300),
+            max_connections: 4096,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
+            upstream_idle: Duration::from_secs(4),
+            max_attempts: 3,
+            event_limit: Bytes::mib(8),
+            answer_hold: Bytes::mib(1),
+            activation_patience: Duration::from_secs(2),
+            drain_deadline: Duration::from_secs(30),
+            journal_interval: Duration::from_millis(200),
+            journal_limit: 100_000,
+            journal_farewell: Duration::from_secs(5),
+        }
+    }
+}

@@ -215,5 +215,6 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const ALARM_EVERY: Duration = Duration::from_secs(60);
 
-#[cfg(test)]
+// The faulty store is part of the feature `testing`.
+#[cfg(all(test, feature = "testing"))]
 mod tests;

@@ -158,25 +158,32 @@ impl Upstreams {
         entry
     }
 
-    /// Forgets the replicas that are not in the table, or are elsewhere now, and closes their idle connections.
-    /// Calls that are under way go on.
+    /// Retires the replicas that are not in the table, or are elsewhere now: their idle connections are closed.
+    ///
+    /// Calls that are under way go on, and until the last has ended the replica stays counted: whoever stops it
+    /// waits for that.
     pub(super) fn keep(&self, table: &RouteTable) {
         let serving: HashMap<ReplicaId, Endpoint> = table
             .models()
             .flat_map(|model| &model.endpoints)
             .map(|endpoint| (endpoint.replica, *endpoint))
             .collect();
-        let serves = |upstream: &Arc<Upstream>| {
+        let serves = |upstream: &Upstream| {
             serving.get(&upstream.endpoint.replica) == Some(&upstream.endpoint)
         };
-        let before = self.replicas.rcu(|replicas| {
-            let kept = replicas.iter().filter(|(_, upstream)| serves(upstream));
+        let replicas = self.replicas.load();
+        for upstream in replicas.values().filter(|upstream| !serves(upstream)) {
+            upstream.retire();
+        }
+        let stays = |upstream: &Upstream| serves(upstream) || upstream.is_busy();
+        if replicas.values().all(|upstream| stays(upstream)) {
+            return;
+        }
+        self.replicas.rcu(|replicas| {
+            let kept = replicas.iter().filter(|(_, upstream)| stays(upstream));
             kept.map(|(replica, upstream)| (*replica, Arc::clone(upstream)))
                 .collect::<HashMap<_, _>>()
         });
-        for upstream in before.values().filter(|upstream| !serves(upstream)) {
-            upstream.retire();
-        }
     }
 
     /// Closes the connections that have been idle for longer than `limit`.
@@ -237,6 +244,10 @@ impl Upstream {
             let since = Instant::now();
             idle.push(Idle { wire, since });
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
     }
 
     fn retire(&self) {
@@ -327,6 +338,19 @@ mod tests {
                 .sum::<u64>(),
             2
         );
+    }
+
+    #[test]
+    fn a_replica_that_left_the_table_is_counted_until_its_last_call_has_ended() {
+        let upstreams = Arc::new(Upstreams::default());
+        let load = LoadTable::new(Arc::clone(&upstreams));
+        let leaving = endpoint(1);
+        let call = upstreams.entry(leaving).begin();
+        upstreams.keep(&table(Vec::new()));
+        assert_eq!(load.in_flight_of(leaving.replica), 1);
+        drop(call);
+        upstreams.keep(&table(Vec::new()));
+        assert!(load.replicas().is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ));
 
     // The same archive, as somebody with bad intentions would make it.
-    fs::write(&archive, renamed(ARCHIVE, b"a.txt", b"../ab"))?;
+    fs::write(&archive, renamed(ARCHIVE, "a.txt", "../ab"))?;
     let escape = extract_member(&archive, "../ab", &mut Vec::new(), &Limits::default());
     fs::remove_file(&archive)?;
     match escape {
@@ -27,11 +27,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn renamed(archive: &[u8], from: &[u8; 5], to: &[u8; 5]) -> Vec<u8> {
+fn renamed(archive: &[u8], from: &str, to: &str) -> Vec<u8> {
     let mut bytes = archive.to_vec();
     for start in 0..bytes.len().saturating_sub(from.len()) {
-        if bytes[start..].starts_with(from) {
-            bytes[start..start + to.len()].copy_from_slice(to);
+        if bytes[start..].starts_with(from.as_bytes()) {
+            bytes[start..start + to.len()].copy_from_slice(to.as_bytes());
         }
     }
     bytes

@@ -234,9 +234,8 @@ mod tests {
         let hashing = HashingKey::from_bytes([0xab; 32]);
         let secret = Secret::generate().unwrap();
         let ring = KeyRing::new([key(hashing.hash(secret.expose()))]);
-        let shown = format!("{hashing:?} {secret:?} {ring:?}");
-        assert!(!shown.contains("171"), "{shown}");
-        assert!(!shown.to_lowercase().contains("abab"), "{shown}");
+        assert_eq!(format!("{hashing:?}"), "HashingKey(…)");
+        let shown = format!("{secret:?} {ring:?}");
         assert!(!shown.contains(secret.expose()), "{shown}");
         let hash = HEXLOWER.encode(&hashing.hash(secret.expose()).0);
         assert!(!shown.contains(&hash), "{shown}");

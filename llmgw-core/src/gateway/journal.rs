@@ -215,6 +215,5 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const ALARM_EVERY: Duration = Duration::from_secs(60);
 
-// The faulty store is part of the feature `testing`.
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

@@ -43,7 +43,11 @@ pub fn rejection(rejection: &Rejection) -> String {
 pub fn table(report: &Report) -> String {
     let mut rows = vec![vec!["NODE".to_owned(), "PROFILE".to_owned()]];
     if let Some(heading) = rows.first_mut() {
-        heading.extend(Check::ALL.iter().map(|check| check.as_str().to_uppercase()));
+        heading.extend(Check::ALL.iter().map(|check| match check {
+            // The first column has that name.
+            Check::Node => "STATE".to_owned(),
+            other => other.as_str().to_uppercase(),
+        }));
     }
     for rejection in &report.rejections {
         let mut row = vec![rejection.hostname.clone(), rejection.profile.to_string()];

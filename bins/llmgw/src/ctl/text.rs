@@ -148,10 +148,10 @@ Attention:
         let text = explained("huge").await;
         let expected = "\
 huge is not placed: 3 nodes, 1 profile, none fits now. Nearest: alpha with default: memory: needs 372.5 GiB, has 18.0 GiB, short by 354.5 GiB
-NODE   PROFILE  NODE  ENGINE  MEMORY                                                   DISK
-alpha  default  ok    ok      372.5 GiB / 18.0 GiB  short 354.5 GiB                    ok
-beta   default  lost  ok      372.5 GiB / 12.0 GiB  short 360.5 GiB                    ok
-gamma  default  ok    ok      needs 372.5 GiB, and its agent does not say what it has  ok
+NODE   PROFILE  STATE  ENGINE  MEMORY                                                   DISK
+alpha  default  ok     ok      372.5 GiB / 18.0 GiB  short 354.5 GiB                    ok
+beta   default  lost   ok      372.5 GiB / 12.0 GiB  short 360.5 GiB                    ok
+gamma  default  ok     ok      needs 372.5 GiB, and its agent does not say what it has  ok
 ";
         assert_eq!(text, expected, "\n{text}");
     }

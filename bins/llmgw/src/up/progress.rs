@@ -59,7 +59,7 @@ impl Progress {
             }
             items.push(engine(provision));
         }
-        items.extend(report.replicas.iter().filter_map(replica));
+        items.extend(report.replicas.iter().map(replica));
         for item in &items {
             if let Some(bars) = &mut self.bars {
                 bars.show(item);
@@ -148,7 +148,7 @@ fn engine(provision: &Provision) -> Item {
     }
 }
 
-fn replica(status: &ReplicaStatus) -> Option<Item> {
+fn replica(status: &ReplicaStatus) -> Item {
     let model = &status.spec.model;
     let (text, bytes) = match (status.state, &status.fetch) {
         (ReplicaState::Fetching, Some(fetch)) => (
@@ -161,15 +161,15 @@ fn replica(status: &ReplicaStatus) -> Option<Item> {
             (format!("{model}: failed: {error}"), None)
         }
         // That it serves is said when the gateway knows.
-        (ReplicaState::Ready, _) => return Some(ended(status)),
+        (ReplicaState::Ready, _) => return ended(status),
         (state, _) => (format!("{model}: {}", state.as_str()), None),
     };
-    Some(Item {
+    Item {
         subject: status.spec.id.to_string(),
         text,
         bytes,
         ended: false,
-    })
+    }
 }
 
 fn ended(status: &ReplicaStatus) -> Item {

@@ -1,3 +1,6 @@
+// The faulty store is part of that feature.
+#![cfg(feature = "testing")]
+
 use std::sync::Arc;
 
 use super::*;

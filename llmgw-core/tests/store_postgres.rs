@@ -234,10 +234,13 @@ async fn a_clock_that_was_set_back_does_not_hold_the_lease_for_ever() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_said_without_the_password() {
     let url = "postgres://me:hunter2@127.0.0.1:1/db";
-    let error = timeout(LONG, open(url)).await.unwrap().unwrap_err();
+    let error = open(url).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let said = format!("{} {error:?}", Chain(&error));
-    assert!(said.contains("connecting to PostgreSQL"), "{said}");
+    assert!(
+        said.contains("connecting to PostgreSQL: Connection refused"),
+        "{said}"
+    );
     assert!(!said.contains("hunter2"), "{said}");
 
     let error = open("postgres://me:hunter2@h:port/db").await.unwrap_err();

@@ -25,7 +25,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
-    Postgres, Transaction,
+    ConnectOptions, Connection, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPool, PgPoolOptions},
 };
 use uuid::Uuid;
@@ -66,6 +66,13 @@ impl PostgresStore {
             None => options.application_name("llmgw"),
         };
         let place = place(&options);
+        // The pool would try until its time is up, and then say that it is.
+        let doing = "connecting to PostgreSQL";
+        bounded(doing, async {
+            let connection = options.connect().await.map_err(failed(doing))?;
+            connection.close().await.map_err(failed(doing))
+        })
+        .await?;
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -75,9 +82,7 @@ impl PostgresStore {
                     Ok(())
                 })
             })
-            .connect_with(options)
-            .await
-            .map_err(failed("connecting to PostgreSQL"))?;
+            .connect_lazy_with(options);
         let store = Self { place, pool };
         store.migrate().await?;
         Ok(store)

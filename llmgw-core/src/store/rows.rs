@@ -111,7 +111,11 @@ pub(super) fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreEr
             let refused = error.code().is_some_and(|code| {
                 code.len() == SQLSTATE_LENGTH && code.starts_with(DATA_EXCEPTION)
             });
-            let source = error.into_error();
+            // Its own text may name a line of the server's source, which helps nobody here.
+            let source = match error.code() {
+                Some(code) => format!("{} ({code})", error.message()).into(),
+                None => error.message().to_owned().into(),
+            };
             if refused {
                 StoreError::Refused { doing, source }
             } else {

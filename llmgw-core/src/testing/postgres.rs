@@ -87,6 +87,8 @@ impl PostgresServer {
             .current_dir(&directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // A test's own output must not stay open after it.
+            .stderr(Stdio::null())
             // What ends the test's process group must not end the script before it has cleaned up.
             .process_group(0);
         let mine = fs::metadata(&directory).map_err(system(making))?;

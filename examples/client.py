@@ -10,7 +10,7 @@ async def main(url: str, token_file: str) -> None:
     client = llmgw.Client(url, token_file=token_file)
     nodes, models, replicas = await asyncio.gather(client.nodes_async(), client.models_async(), client.replicas_async())
     for node in nodes:
-        print(f"{node.hostname}: {node.state}, {len([r for r in replicas if r.node == node.id])} replicas")
+        print(f"{node.hostname}: {node.state}, replicas: {len([r for r in replicas if r.node == node.id])}")
     for model in models:
         print(f"{model.name}: {model.ready_replicas} of {model.desired} serve")
         if model.ready_replicas < model.desired:

@@ -25,7 +25,7 @@ def test_the_client_lists_nodes_and_models(admin: AdminApi, tmp_path: Path) -> N
     token_file.write_text(TOKEN)
     ended = run("client.py", admin.url, str(token_file))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "large: ready, 1 replicas\ntiny: 1 of 1 serve\n"
+    assert ended.stdout == "large: ready, replicas: 1\ntiny: 1 of 1 serve\n"
     ended = run("client.py", "http://127.0.0.1:1", str(token_file))
     assert ended.returncode == 1
     assert ended.stderr.endswith("hint: start one with `llmgw up`\n")

@@ -9,7 +9,9 @@ import time
 from conftest import TOKEN
 
 SCRIPT = """
-import sys, llmgw
+import signal, sys, llmgw
+# A shell's background job starts with the signal ignored, and Python leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = llmgw.Client(sys.argv[1], sys.argv[2])
 try:
     client.nodes()

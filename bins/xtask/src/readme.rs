@@ -28,7 +28,7 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<Outcome> {
             .run()
             .with_context(|| format!("the block at README.md:{}", block.line))?;
     }
-    Ok(Outcome::Passed(format!("{} blocks", blocks.len())))
+    Ok(Outcome::Passed(format!("blocks run: {}", blocks.len())))
 }
 
 /// A block of Python code.

@@ -88,7 +88,7 @@ fn has_postgres() -> bool {
     folders.iter().any(has_both)
 }
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: [Tool; 7] = [
     Tool {
         name: "rustfmt",
         present: has_rustfmt,
@@ -130,11 +130,5 @@ const TOOLS: [Tool; 8] = [
         present: has_nextest,
         install: "cargo install --locked cargo-nextest",
         without: Some("tests run by `cargo test`, one file after the other"),
-    },
-    Tool {
-        name: "cargo-deny",
-        present: has_deny,
-        install: "cargo install --locked cargo-deny",
-        without: Some("licences and sources are not checked"),
     },
 ];

@@ -81,17 +81,17 @@ impl Progress {
         }
     }
 
-    /// Shows what a model waits for; on a terminal only: reports say the same, in more detail, elsewhere.
+    /// Shows what a model waits for, where nothing else moves: a report says the same in more detail.
     pub(super) fn doing(&mut self, subject: &str, text: &str) {
         self.said.remove(subject);
-        if let Some(bars) = &mut self.bars {
-            bars.show(&Item {
-                subject: subject.to_owned(),
-                text: text.to_owned(),
-                bytes: None,
-                ended: false,
-            });
-        }
+        let Some(bars) = &mut self.bars else { return };
+        let others = bars.of.keys().any(|other| other != subject);
+        bars.show(&Item {
+            subject: subject.to_owned(),
+            text: text.to_owned(),
+            bytes: None,
+            ended: others,
+        });
     }
 
     /// Takes all bars away.

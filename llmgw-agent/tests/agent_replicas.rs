@@ -6,19 +6,20 @@
     reason = "a test that can't set itself up fails"
 )]
 
-mod common;
-#[path = "common/replicas.rs"]
+#[path = "scene/replicas.rs"]
 mod replicas;
+#[path = "scene/home.rs"]
+mod scene;
 
 use std::{fs, sync::Arc, time::Duration};
 
-use common::{Home, PATIENCE, eventually};
 use llmgw_agent::{
     process::{ProcessRuntime as _, identity::ProcessIdentity, log::Logs},
     supervise::{Adoption, Ending, Failure, Supervisor, Timing},
 };
 use llmgw_core::cluster::replica::{ReplicaSpec, ReplicaState};
 use replicas::{StandIn, forgotten, reported, timing};
+use scene::{Home, PATIENCE, eventually};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

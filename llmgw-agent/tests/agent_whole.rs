@@ -6,12 +6,12 @@
     reason = "a test that can't set itself up fails"
 )]
 
-mod common;
+#[path = "scene/home.rs"]
+mod scene;
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::Home;
 use futures_util::{SinkExt as _, StreamExt as _};
 use llmgw_agent::{
     agent::{Agent, AgentConfig, AgentError, PipeConnector},
@@ -32,6 +32,7 @@ use llmgw_core::{
     id::{NodeId, ReplicaId},
     units::{Bytes as Amount, Tokens},
 };
+use scene::Home;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
@@ -181,7 +182,7 @@ async fn an_agent_that_is_dropped_lets_go_of_everything_and_ends_no_engine() {
     let engine = home.processes(1).await.remove(0);
     // The lock is free when the last task has ended.
     let clock = Arc::new(SystemClock::new());
-    common::eventually("the directory is free", || {
+    scene::eventually("the directory is free", || {
         Agent::build(stand_in(&home), clock.clone()).is_ok()
     })
     .await;
@@ -275,7 +276,7 @@ async fn a_real_engine_gives_a_real_token() {
     let mut running = run(AgentConfig {
         // An address where nobody listens: the model comes from the package.
         hub: Some("http://127.0.0.1:9".into()),
-        environment: common::environment(),
+        environment: scene::environment(),
         ..AgentConfig::new(dir)
     });
     let mut server = running.accept().await;
@@ -355,8 +356,8 @@ fn run(config: AgentConfig) -> Running {
 fn stand_in(home: &Home) -> AgentConfig {
     AgentConfig {
         labels: [("rack".to_owned(), "7".to_owned())].into(),
-        engine_paths: [("llamacpp".parse().unwrap(), common::engine())].into(),
-        environment: common::environment(),
+        engine_paths: [("llamacpp".parse().unwrap(), scene::engine())].into(),
+        environment: scene::environment(),
         timing: Timing {
             start_poll: Duration::from_millis(20),
             grace: Duration::from_millis(500),

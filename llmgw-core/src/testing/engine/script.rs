@@ -110,7 +110,7 @@ impl Script {
         self.step(Step::Pause(span))
     }
 
-    /// Does nothing until [`ScriptedEngine::go`].
+    /// Does nothing until [`ScriptedEngine::go`](super::ScriptedEngine::go).
     #[must_use]
     pub fn wait(self) -> Self {
         self.step(Step::Wait)

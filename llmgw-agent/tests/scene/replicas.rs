@@ -26,7 +26,7 @@ use llmgw_core::{
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::common::{self, Home, PATIENCE};
+use super::scene::{self, Home, PATIENCE};
 
 /// Hands out the stand-in engine, and the files that specs name.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Parts for StandIn {
             version: "4711".into(),
             variant: "stand-in".into(),
             launch: Launch::Program {
-                program: common::engine(),
+                program: scene::engine(),
             },
         })
     }

@@ -79,7 +79,7 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 
 /// The program that stands in for an engine.
 pub(crate) fn engine() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/engine.py")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scene/engine.py")
 }
 
 /// Waits until a fact about the world outside of this process holds.

@@ -142,19 +142,13 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn package(name: &str, dependencies: &[&str]) -> Package {
-        Package {
-            name: name.to_owned(),
-            manifest: PathBuf::new(),
-            features: Vec::new(),
-            default_features: Vec::new(),
-            dependencies: dependencies.iter().map(ToString::to_string).collect(),
-            targets: Vec::new(),
-        }
+        let mut workspace = Workspace::of(&[(name, &[])]);
+        let mut package = workspace.packages.remove(0);
+        package.dependencies = dependencies.iter().map(ToString::to_string).collect();
+        package
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn build(_: &Workspace) -> anyhow::Result<Outcome> {
 }
 
 /// All tests pass, or those that match `filter`.
-pub(crate) fn test(_: &Workspace, filter: Option<&str>) -> anyhow::Result<Outcome> {
+pub(crate) fn test(workspace: &Workspace, filter: Option<&str>) -> anyhow::Result<Outcome> {
     if !tools::has_nextest() {
         let job = Job::cargo()
             .arg("test")
@@ -54,7 +54,7 @@ pub(crate) fn test(_: &Workspace, filter: Option<&str>) -> anyhow::Result<Outcom
         .args(["--no-fail-fast", "--profile", "ci"]);
     match filter {
         None => job.run()?,
-        Some(filter) => job.args(["-E", &expression(filter)?]).run()?,
+        Some(filter) => job.args(["-E", &expression(workspace, filter)?]).run()?,
     }
     Ok(Outcome::passed())
 }
@@ -110,14 +110,24 @@ pub(crate) fn deny(_: &Workspace) -> anyhow::Result<Outcome> {
 }
 
 /// A nextest filter for tests whose name, package or file contains `filter`.
-fn expression(filter: &str) -> anyhow::Result<String> {
+fn expression(workspace: &Workspace, filter: &str) -> anyhow::Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-:./".contains(c);
     if filter.is_empty() || !filter.chars().all(plain) {
         bail!(
             "{filter:?} is not a part of a test's name: use letters, digits and any of _ - : . /"
         );
     }
-    Ok(format!("test(~{filter}) | binary_id(~{filter})"))
+    // nextest takes a pattern that no package or file can match for a mistake.
+    let mut expression = format!("test(~{filter})");
+    let mut packages = workspace.packages.iter();
+    if packages.any(|package| package.name.contains(filter)) {
+        expression.push_str(&format!(" | package(~{filter})"));
+    }
+    let mut files = workspace.targets("test");
+    if files.any(|(_, file)| file.name.contains(filter)) {
+        expression.push_str(&format!(" | binary(~{filter})"));
+    }
+    Ok(expression)
 }
 
 const EVERYTHING: [&str; 3] = ["--workspace", "--all-features", "--locked"];
@@ -127,13 +137,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_filter_asks_only_for_packages_and_files_that_there_are() {
+        let workspace = Workspace::of(&[("llmgw-core", &["store_sqlite"]), ("llmgw", &["up"])]);
+        for (filter, expected) in [
+            ("core", "test(~core) | package(~core)"),
+            ("store", "test(~store) | binary(~store)"),
+            ("up", "test(~up) | binary(~up)"),
+            ("retries", "test(~retries)"),
+        ] {
+            assert_eq!(expression(&workspace, filter).unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn a_filter_can_only_be_a_part_of_a_name() {
-        assert_eq!(
-            expression("store").unwrap(),
-            "test(~store) | binary_id(~store)"
-        );
+        let workspace = Workspace::of(&[]);
         for bad in ["", "a) | all(", "a b"] {
-            assert!(expression(bad).is_err(), "{bad:?}");
+            assert!(expression(&workspace, bad).is_err(), "{bad:?}");
         }
     }
 }

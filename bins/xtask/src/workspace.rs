@@ -66,6 +66,30 @@ impl Workspace {
         })
     }
 
+    /// A workspace of packages with test files, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(packages: &[(&str, &[&str])]) -> Self {
+        let package = |(name, files): &(&str, &[&str])| Package {
+            name: (*name).to_owned(),
+            manifest: PathBuf::new(),
+            features: Vec::new(),
+            default_features: Vec::new(),
+            dependencies: Vec::new(),
+            targets: files
+                .iter()
+                .map(|file| Target {
+                    name: (*file).to_owned(),
+                    kinds: vec!["test".to_owned()],
+                })
+                .collect(),
+        };
+        Self {
+            root: PathBuf::new(),
+            target: PathBuf::new(),
+            packages: packages.iter().map(package).collect(),
+        }
+    }
+
     /// The package of this name.
     pub(crate) fn package(&self, name: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.name == name)

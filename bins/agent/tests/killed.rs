@@ -299,7 +299,7 @@ async fn until(frames: &mut Frames, holds: impl Fn(&NodeReport) -> bool) -> Opti
 
 /// The stand-in of the agent library's own tests.
 fn engine() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../llmgw-agent/tests/common/engine.py")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../llmgw-agent/tests/scene/engine.py")
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

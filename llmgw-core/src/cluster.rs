@@ -1,6 +1,7 @@
 //! Plain data: what a cluster is made of. No behaviour beyond checking itself at the border.
 
 pub mod account;
+pub mod audit;
 pub mod catalog;
 pub mod engine;
 pub mod node;

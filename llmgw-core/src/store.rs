@@ -1,9 +1,9 @@
-//! What must survive a restart: models that were added, keys, usage, and who leads.
+//! What must survive a restart: models that were added, keys, usage, the audit log, and who leads.
 //!
 //! # What we store, and what we do not
-//! *Intent* is stored: models, keys. *Accounts* are stored: usage. *Facts* are not: nodes, replicas and what they
-//! do are told by agents, and are known again a heartbeat after a restart. Secrets are not stored; a key is kept
-//! as its keyed hash.
+//! *Intent* is stored: models, keys. *Accounts* are stored: usage, and who did what. *Facts* are not: nodes,
+//! replicas and what they do are told by agents, and are known again a heartbeat after a restart. Secrets are not
+//! stored; a key is kept as its keyed hash.
 
 #[cfg(feature = "testing")]
 mod faulty;
@@ -31,6 +31,7 @@ use crate::{
     clock::Timestamp,
     cluster::{
         account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, NewAuditEntry},
         catalog::Model,
     },
     error::{Code, Coded},
@@ -101,7 +102,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What was used by calls that came in at `since` or later, by model, then key; ordered so. A sum beyond
     /// 2^64 - 1 is shown as that.
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError>;
+
+    /// Appends an entry to the audit log, and returns it as it stands there. Fenced.
+    ///
+    /// The store numbers the entry (from 1, without gaps) and binds it to the one before it, as [`AuditEntry`]
+    /// says, within the write: entries that are appended at the same time, through whichever handles, MUST make
+    /// one chain. A write that fails or is dropped without effect uses no number up.
+    ///
+    /// The same entry may be appended again, and is then there twice: whoever does not know whether an append
+    /// had its effect looks into the log. Nothing here changes an entry, or removes one.
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError>;
+
+    /// The entries of the audit log whose numbers are greater than `after`, by number: the first `limit` of them,
+    /// and MUST NOT be more than [`AUDIT_PAGE`]. An entry is never shown before all those that precede it, so that
+    /// whoever reads page by page misses none. They come as they are kept: that they are unbroken is for the
+    /// reader to [check](crate::cluster::audit::verify_chain).
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError>;
 }
+
+/// The most entries of the audit log that are read at once.
+pub const AUDIT_PAGE: u32 = 1_000;
 
 /// A turn of holding the lease: greater than every turn before it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -283,5 +307,17 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
         (**self).usage_totals(since).await
+    }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        (**self).append_audit(epoch, entry).await
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        (**self).audit(after, limit).await
     }
 }

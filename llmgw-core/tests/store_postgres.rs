@@ -22,6 +22,7 @@ use llmgw_core::{
     clock::Timestamp,
     cluster::{
         account::UsageRecord,
+        audit::{ChainHead, NewAuditEntry, verify_chain},
         catalog::{Model, ModelDefinition},
     },
     error::{Chain, Coded},
@@ -190,10 +191,39 @@ async fn many_may_open_a_new_database_at_once_and_a_newer_one_is_refused() {
     .await;
     let error = PostgresStore::connect(&url).await.unwrap_err();
     assert!(
-        matches!(error, StoreError::Newer { found: 9, known: 1 }),
+        matches!(error, StoreError::Newer { found: 9, known: 2 }),
         "{error:?}"
     );
     assert!(error.hint().unwrap().contains("newer release"));
+}
+
+#[tokio::test]
+async fn a_database_of_an_earlier_release_is_brought_up_to_date() {
+    let Some(server) = server() else { return };
+    let url = server.database().await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+    store.insert_model(epoch, &model("tiny")).await.unwrap();
+    drop(store);
+    // What came with the second version, taken away again.
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    run(
+        &mut connection,
+        "DROP TABLE llmgw.audit, llmgw.audit_head; DELETE FROM llmgw.migration WHERE version = 2",
+    )
+    .await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let entry = NewAuditEntry {
+        at: Timestamp(0),
+        actor: "key:ops".to_owned(),
+        action: "model.add".to_owned(),
+        subject: "tiny".to_owned(),
+    };
+    let entry = store.append_audit(epoch, &entry).await.unwrap();
+    let log = store.audit(0, 10).await.unwrap();
+    assert_eq!(log, [entry]);
+    assert_eq!(verify_chain(ChainHead::EMPTY, &log), Ok(()));
+    assert_eq!(store.models().await.unwrap(), [model("tiny")]);
 }
 
 #[tokio::test]

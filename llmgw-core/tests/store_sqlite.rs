@@ -17,6 +17,7 @@ use llmgw_core::{
     clock::Timestamp,
     cluster::{
         account::UsageRecord,
+        audit::{ChainHead, ChainProblem, NewAuditEntry, verify_chain},
         catalog::{Model, ModelDefinition},
     },
     error::{Chain, Coded},
@@ -87,12 +88,84 @@ async fn a_file_of_a_newer_release_is_refused_and_left_as_it_is() {
     .await;
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(
-        matches!(error, StoreError::Newer { found: 9, known: 1 }),
+        matches!(error, StoreError::Newer { found: 9, known: 2 }),
         "{error:?}"
     );
     assert!(error.hint().unwrap().contains("newer release"));
     execute(&path, "DELETE FROM migration WHERE version = 9").await;
     SqliteStore::open(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_an_earlier_release_is_brought_up_to_date() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("s.db");
+    fs::write(&path, "").unwrap();
+    execute(&path, include_str!("store_sqlite/schema_1.sql")).await;
+    for seq in [1, 2] {
+        let store = SqliteStore::open(&path).await.unwrap();
+        let models = store.models().await.unwrap();
+        let names: Vec<&str> = models.iter().map(|m| m.model.name().as_str()).collect();
+        assert_eq!(names, ["r0-0", "r0-1"]);
+        let keys = store.keys().await.unwrap();
+        assert_eq!((keys.len(), keys[0].name.as_str()), (1, "ops"));
+        let totals = store.usage_totals(Timestamp(0)).await.unwrap();
+        assert_eq!((totals.len(), totals[0].prompt_tokens), (1, Tokens(100)));
+        // The epochs go on where they were.
+        let epoch = store.acquire_lease("writer", LONG).await.unwrap().epoch;
+        assert_eq!(epoch, Epoch(1 + seq));
+        let entry = store.append_audit(epoch, &audit_entry("m")).await.unwrap();
+        assert_eq!(entry.seq, seq);
+        let log = store.audit(0, 10).await.unwrap();
+        assert_eq!(verify_chain(ChainHead::EMPTY, &log), Ok(()));
+        assert_eq!(log.last(), Some(&entry));
+    }
+}
+
+/// Who can write the file can change the log; not so that nobody sees it.
+#[tokio::test]
+async fn an_audit_log_that_was_changed_by_hand_shows_it() {
+    for (sql, seq, problem) in [
+        (
+            "UPDATE audit SET actor = 'nobody' WHERE seq = 2",
+            2,
+            ChainProblem::Changed,
+        ),
+        (
+            "DELETE FROM audit WHERE seq = 2",
+            2,
+            ChainProblem::Displaced { by: 3 },
+        ),
+        // From the end: the number is not given again.
+        (
+            "DELETE FROM audit WHERE seq = 3",
+            3,
+            ChainProblem::Displaced { by: 4 },
+        ),
+        (
+            "UPDATE audit SET seq = 9 WHERE seq = 2; UPDATE audit SET seq = 2 WHERE seq = 3;
+             UPDATE audit SET seq = 3 WHERE seq = 9",
+            2,
+            ChainProblem::Detached,
+        ),
+    ] {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("s.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+        for subject in ["one", "two", "three"] {
+            let entry = audit_entry(subject);
+            store.append_audit(epoch, &entry).await.unwrap();
+        }
+        let log = store.audit(0, 10).await.unwrap();
+        assert_eq!(verify_chain(ChainHead::EMPTY, &log), Ok(()));
+        execute(&path, sql).await;
+        let next = store.append_audit(epoch, &audit_entry("four")).await;
+        assert_eq!(next.unwrap().seq, 4, "{sql}");
+        let log = store.audit(0, 10).await.unwrap();
+        let found = verify_chain(ChainHead::EMPTY, &log).unwrap_err();
+        assert_eq!((found.seq, found.problem), (seq, problem), "{sql}");
+    }
 }
 
 #[tokio::test]
@@ -268,6 +341,15 @@ fn model(name: &str) -> StoredModel {
     StoredModel {
         model: Model::try_from(definition).unwrap(),
         added_at: Timestamp(0),
+    }
+}
+
+fn audit_entry(subject: &str) -> NewAuditEntry {
+    NewAuditEntry {
+        at: Timestamp(0),
+        actor: "key:ops".to_owned(),
+        action: "model.add".to_owned(),
+        subject: subject.to_owned(),
     }
 }
 

@@ -12,7 +12,10 @@ use async_trait::async_trait;
 use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
 use crate::{
     clock::Timestamp,
-    cluster::account::{ApiKey, UsageRecord},
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, NewAuditEntry},
+    },
     id::{KeyId, ModelName},
 };
 
@@ -67,6 +70,10 @@ pub enum Call {
     AppendUsage,
     /// [`Store::usage_totals`].
     UsageTotals,
+    /// [`Store::append_audit`].
+    AppendAudit,
+    /// [`Store::audit`].
+    Audit,
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +185,20 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
         let work = self.inner.usage_totals(since);
         self.pass(Call::UsageTotals, work).await
+    }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let work = self.inner.append_audit(epoch, entry);
+        self.pass(Call::AppendAudit, work).await
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        let work = self.inner.audit(after, limit);
+        self.pass(Call::Audit, work).await
     }
 }
 

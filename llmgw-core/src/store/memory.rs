@@ -13,10 +13,13 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
+use super::{AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
 use crate::{
     clock::{Clock, Timestamp},
-    cluster::account::{ApiKey, UsageRecord},
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, ChainHead, NewAuditEntry},
+    },
     id::{KeyId, ModelName, RequestId},
     units::Tokens,
 };
@@ -35,6 +38,8 @@ struct State {
     models: BTreeMap<ModelName, StoredModel>,
     keys: BTreeMap<KeyId, ApiKey>,
     usage: BTreeMap<RequestId, UsageRecord>,
+    /// The entry with number n is at n - 1.
+    audit: Vec<AuditEntry>,
 }
 
 struct Held {
@@ -183,6 +188,31 @@ impl Store for MemoryStore {
                 .count(record);
         }
         Ok(totals.into_values().collect())
+    }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let mut state = self.fenced(epoch)?;
+        let head = state
+            .audit
+            .last()
+            .map_or(ChainHead::EMPTY, AuditEntry::head);
+        let entry = AuditEntry::chained(head, entry);
+        state.audit.push(entry.clone());
+        Ok(entry)
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        let state = self.state();
+        let later = usize::try_from(after)
+            .ok()
+            .and_then(|after| state.audit.get(after..))
+            .unwrap_or_default();
+        let limit = usize::try_from(limit.min(AUDIT_PAGE)).unwrap_or(usize::MAX);
+        Ok(later.iter().take(limit).cloned().collect())
     }
 }
 

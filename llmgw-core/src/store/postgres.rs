@@ -4,12 +4,15 @@
 //! The same tables as the SQLite store, for the same reasons, in a schema of their own, `llmgw`, so that the
 //! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
 //! (definitions: intent), `api_key` (names and keyed hashes; the secret is not stored), `usage` (a row for each
-//! request: accounts). Nodes and replicas are not stored: agents tell them.
+//! request: accounts), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
+//! (one row: the last entry's number and hash). Nodes and replicas are not stored: agents tell them.
 //!
 //! # How
 //! * A fenced write begins with `SELECT … FOR SHARE` on the lease row, and who takes the lease locks that row
 //!   for itself: either the write is committed before the new epoch is made, or it sees the new epoch and fails.
 //!   A condition such as `WHERE EXISTS (… epoch = …)` would not do: it reads and does not lock.
+//! * Whoever appends to the audit log locks `audit_head` too, after the lease: the log is one chain, and other
+//!   writes go on meanwhile.
 //! * The isolation level is named in every `BEGIN`: under a stricter one that the server may have as its
 //!   default, the lock would be given on a row that is out of date.
 //! * Who locks that row and then falls silent would hold a takeover up until the server notices that the
@@ -32,11 +35,14 @@ use uuid::Uuid;
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, open,
-    rows::{self, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
 };
 use crate::{
     clock::Timestamp,
-    cluster::account::{ApiKey, UsageRecord},
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, NewAuditEntry},
+    },
     id::{KeyId, ModelName},
 };
 
@@ -351,6 +357,56 @@ impl Store for PostgresStore {
         .await?;
         found.into_iter().map(rows::total).collect()
     }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let doing = "appending to the audit log";
+        bounded(doing, async {
+            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
+            let head: HeadRow = sqlx::query_as(LOCK_HEAD)
+                .fetch_one(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            let entry = AuditEntry::chained(rows::head(head)?, entry);
+            sqlx::query(APPEND_AUDIT)
+                .bind(rows::seq(entry.seq))
+                .bind(entry.at.0)
+                .bind(&entry.actor)
+                .bind(&entry.action)
+                .bind(&entry.subject)
+                .bind(entry.previous.0.as_slice())
+                .bind(entry.hash.0.as_slice())
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            sqlx::query("UPDATE llmgw.audit_head SET seq = $1, hash = $2")
+                .bind(rows::seq(entry.seq))
+                .bind(entry.hash.0.as_slice())
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))?;
+            Ok(entry)
+        })
+        .await
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        let doing = "reading the audit log";
+        let found: Vec<AuditRow> = bounded(doing, async {
+            sqlx::query_as(AUDIT)
+                .bind(rows::seq(after))
+                .bind(rows::page(limit))
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::audit_entry).collect()
+    }
 }
 
 impl fmt::Debug for PostgresStore {
@@ -413,11 +469,18 @@ async fn append(
     Ok(())
 }
 
-const MIGRATIONS: &[MigrationText] = &[(
-    1,
-    "initial",
-    include_str!("../../migrations/postgres/0001_initial.sql"),
-)];
+const MIGRATIONS: &[MigrationText] = &[
+    (
+        1,
+        "initial",
+        include_str!("../../migrations/postgres/0001_initial.sql"),
+    ),
+    (
+        2,
+        "audit",
+        include_str!("../../migrations/postgres/0002_audit.sql"),
+    ),
+];
 
 /// "llmgw" in ASCII: tells our lock from those of others in the same database.
 const MIGRATION_LOCK: i64 = 0x6c_6c_6d_67_77;
@@ -477,6 +540,20 @@ const APPEND: &str = "
         $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]
     )
     ON CONFLICT DO NOTHING";
+
+/// Whoever appends waits here for whoever appended before, and reads what that one left.
+const LOCK_HEAD: &str = "SELECT seq, hash FROM llmgw.audit_head FOR UPDATE";
+
+const APPEND_AUDIT: &str = "
+    INSERT INTO llmgw.audit (seq, at, actor, action, subject, previous, hash)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+const AUDIT: &str = "
+    SELECT seq, at, actor, action, subject, previous, hash
+    FROM llmgw.audit
+    WHERE seq > $1
+    ORDER BY seq
+    LIMIT $2";
 
 const TOTALS: &str = "
     SELECT

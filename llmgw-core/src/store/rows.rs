@@ -8,10 +8,14 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{StoreError, StoredModel, UsageTotal};
+use super::{AUDIT_PAGE, StoreError, StoredModel, UsageTotal};
 use crate::{
     clock::Timestamp,
-    cluster::account::{ApiKey, KeyHash},
+    cluster::{
+        account::{ApiKey, KeyHash},
+        audit::{AuditEntry, ChainHead},
+        weights::Sha256Digest,
+    },
     id::KeyId,
     units::Tokens,
 };
@@ -29,6 +33,12 @@ pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64);
 /// Sums are made of halves (the count shifted right by 32 bits, and its lowest 32 bits) because a sum of whole
 /// counts overflows in SQL, and one absurd count from an engine would then make all totals unreadable for ever.
 pub(super) type TotalRow = (String, Uuid, i64, i64, i64, i64, i64, i64);
+
+/// `seq, at, actor, action, subject, previous, hash`.
+pub(super) type AuditRow = (i64, i64, String, String, String, Vec<u8>, Vec<u8>);
+
+/// `seq, hash`.
+pub(super) type HeadRow = (i64, Vec<u8>);
 
 /// A migration: its version, what it is about, and its text.
 pub(super) type MigrationText = (i64, &'static str, &'static str);
@@ -81,6 +91,36 @@ pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
         prompt_tokens: joined(prompt_high, prompt_low),
         completion_tokens: joined(completion_high, completion_low),
     })
+}
+
+pub(super) fn audit_entry(row: AuditRow) -> Result<AuditEntry, StoreError> {
+    let (seq, at, actor, action, subject, previous, hash) = row;
+    let what = || format!("audit entry {seq}");
+    Ok(AuditEntry {
+        seq: seq.unsigned_abs(),
+        at: Timestamp(at),
+        actor,
+        action,
+        subject,
+        previous: digest(previous, what)?,
+        hash: digest(hash, what)?,
+    })
+}
+
+pub(super) fn head((seq, hash): HeadRow) -> Result<ChainHead, StoreError> {
+    Ok(ChainHead {
+        seq: seq.unsigned_abs(),
+        hash: digest(hash, || "the audit log's last entry".to_owned())?,
+    })
+}
+
+/// A number in the audit log as SQL has it: signed.
+pub(super) fn seq(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn page(limit: u32) -> i64 {
+    i64::from(limit.min(AUDIT_PAGE))
 }
 
 /// A count as SQL has it: signed.
@@ -199,6 +239,14 @@ fn migration_failed(error: MigrateError) -> StoreError {
     }
 }
 
+fn digest(bytes: Vec<u8>, what: impl FnOnce() -> String) -> Result<Sha256Digest, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| StoreError::Unreadable {
+        what: what(),
+        source: "a hash has not 32 bytes".into(),
+    })?;
+    Ok(Sha256Digest(bytes))
+}
+
 fn joined(high: i64, low: i64) -> Tokens {
     let sum = (i128::from(high) << 32) + i128::from(low);
     Tokens(u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
@@ -220,6 +268,18 @@ mod tests {
         assert_eq!(error.to_string(), "reading model tiny from the store");
         let error = key((Uuid::nil(), "a".into(), vec![0; 31], 0)).unwrap_err();
         assert!(error.to_string().contains("key-0000"), "{error}");
+        let row = (
+            7,
+            0,
+            "a".into(),
+            "b".into(),
+            "c".into(),
+            vec![0; 32],
+            vec![0; 33],
+        );
+        let error = audit_entry(row).unwrap_err();
+        assert_eq!(error.to_string(), "reading audit entry 7 from the store");
+        assert!(head((7, vec![])).is_err());
         assert!(total(("a b".into(), Uuid::nil(), 1, 0, 0, 0, 0, 0)).is_err());
     }
 

@@ -7,6 +7,8 @@
 //! | `model` | the definition as JSON | intent: nobody else knows it |
 //! | `api_key` | name and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
+//! | `audit_head` | one row: the last entry's number and hash | numbers are given once, even if rows were removed by hand |
 //!
 //! Nodes, replicas and what is on their disks are not stored: agents tell it, and it is known again a heartbeat
 //! after a restart.
@@ -38,11 +40,14 @@ use sqlx::{
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageTotal,
-    rows::{self, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
 };
 use crate::{
     clock::Timestamp,
-    cluster::account::{ApiKey, UsageRecord},
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, NewAuditEntry},
+    },
     id::{KeyId, ModelName},
 };
 
@@ -313,6 +318,49 @@ impl Store for SqliteStore {
             .map_err(failed("summing usage up"))?;
         found.into_iter().map(rows::total).collect()
     }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let doing = "appending to the audit log";
+        let mut transaction = self.begin_fenced(epoch, doing).await?;
+        let head: HeadRow = sqlx::query_as("SELECT seq, hash FROM audit_head")
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        let entry = AuditEntry::chained(rows::head(head)?, entry);
+        sqlx::query(APPEND_AUDIT)
+            .bind(rows::seq(entry.seq))
+            .bind(entry.at.0)
+            .bind(&entry.actor)
+            .bind(&entry.action)
+            .bind(&entry.subject)
+            .bind(entry.previous.0.as_slice())
+            .bind(entry.hash.0.as_slice())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        sqlx::query("UPDATE audit_head SET seq = ?1, hash = ?2")
+            .bind(rows::seq(entry.seq))
+            .bind(entry.hash.0.as_slice())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))?;
+        Ok(entry)
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        let found: Vec<AuditRow> = sqlx::query_as(AUDIT)
+            .bind(rows::seq(after))
+            .bind(rows::page(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed("reading the audit log"))?;
+        found.into_iter().map(rows::audit_entry).collect()
+    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -342,11 +390,18 @@ async fn create_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-const MIGRATIONS: &[MigrationText] = &[(
-    1,
-    "initial",
-    include_str!("../../migrations/sqlite/0001_initial.sql"),
-)];
+const MIGRATIONS: &[MigrationText] = &[
+    (
+        1,
+        "initial",
+        include_str!("../../migrations/sqlite/0001_initial.sql"),
+    ),
+    (
+        2,
+        "audit",
+        include_str!("../../migrations/sqlite/0002_audit.sql"),
+    ),
+];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
 const REMAINING: &str = "
@@ -380,6 +435,17 @@ const APPEND: &str = "
     )
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
     ON CONFLICT DO NOTHING";
+
+const APPEND_AUDIT: &str = "
+    INSERT INTO audit (seq, at, actor, action, subject, previous, hash)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+const AUDIT: &str = "
+    SELECT seq, at, actor, action, subject, previous, hash
+    FROM audit
+    WHERE seq > ?1
+    ORDER BY seq
+    LIMIT ?2";
 
 const TOTALS: &str = "
     SELECT

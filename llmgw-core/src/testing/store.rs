@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod audit;
 mod fence;
 mod intent;
 mod lease;
@@ -227,6 +228,15 @@ const CHECKS: &[(&str, Check)] = checks! {
         a_dropped_batch_is_whole_or_nothing,
         a_large_batch_is_kept,
         absurd_counts_do_not_spoil_the_totals;
+    audit:
+        entries_are_numbered_and_chained,
+        entries_of_another_epoch_fail_and_use_no_number,
+        no_entry_of_an_old_epoch_appears_after_a_new_one_was_made,
+        entries_appended_at_the_same_time_make_one_chain,
+        the_log_outlives_all_handles,
+        a_page_begins_after_a_number_and_is_bounded,
+        texts_in_the_log_are_as_they_were,
+        a_dropped_append_is_whole_or_nothing_and_leaves_no_gap;
 };
 
 /// Several times what the slowest check takes on a slow machine; a store that hangs fails, and the suite ends.

@@ -1,5 +1,7 @@
 //! A store that has, on demand, one of the bugs that people put into stores.
 
+mod audit;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
@@ -9,7 +11,10 @@ use std::{
 use async_trait::async_trait;
 use llmgw_core::{
     clock::Timestamp,
-    cluster::account::{ApiKey, UsageRecord},
+    cluster::{
+        account::{ApiKey, UsageRecord},
+        audit::{AuditEntry, NewAuditEntry},
+    },
     id::{KeyId, ModelName, RequestId},
     store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal},
     testing::store::StoreFixture,
@@ -68,6 +73,20 @@ bugs! {
     ErrorsFrom500,
     TotalsAreReversed,
     TotalsWrap,
+    AuditIsNotFenced,
+    AuditFenceIsCheckedAndLeft,
+    FencedEntryUsesANumber,
+    DroppedEntryUsesANumber,
+    EntryIsChainedBeforeItIsWritten,
+    EntriesAreNotChained,
+    FirstNumberIsTwo,
+    SameEntryIsLeftOut,
+    EntriesAreInOrderOfTime,
+    EntriesAreReversed,
+    AfterIsInclusive,
+    LimitIsIgnored,
+    PagesAreUnbounded,
+    LogBeginsAnewWithEachEpoch,
 }
 
 /// Where such a store keeps its data.
@@ -93,6 +112,11 @@ struct Data {
     extra: Vec<UsageRecord>,
     busy: bool,
     under_way: BTreeSet<RequestId>,
+    audit: Vec<AuditEntry>,
+    /// Numbers that were given and not written.
+    skipped: u64,
+    /// The epoch that wrote the last entry.
+    log_epoch: u64,
 }
 
 impl BrokenFixture {
@@ -400,6 +424,18 @@ impl Store for BrokenStore {
             totals.reverse();
         }
         Ok(totals)
+    }
+
+    async fn append_audit(
+        &self,
+        epoch: Epoch,
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        self.append_entry(epoch, entry).await
+    }
+
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
+        Ok(self.entries(after, limit))
     }
 }
 

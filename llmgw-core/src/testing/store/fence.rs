@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     Checked, Failure, StoreFixture, ensure,
     lease::{SHORT, expect_fenced, unexpected},
-    sample::{self, LONG},
+    sample::{self, LONG, TICK},
 };
 use crate::store::{Epoch, Store, StoreError};
 
@@ -159,6 +159,5 @@ async fn write_until_fenced(
 /// One fence that leaks shows in most rounds; that it leaks seldom, in one of these.
 const ROUNDS: usize = 12;
 const WARM_UP: usize = 6;
-const TICK: Duration = Duration::from_millis(1);
 /// So that a fence that isn't there ends the check.
 const MAX_WRITES: usize = 4_000;

@@ -331,7 +331,7 @@ pub(super) async fn calls_may_be_made_at_the_same_time(fixture: &dyn StoreFixtur
 }
 
 /// What has broken someone's store before.
-const TEXTS: &[&str] = &[
+pub(super) const TEXTS: &[&str] = &[
     "",
     " ",
     "'",

@@ -7,6 +7,7 @@ use crate::{
     clock::Timestamp,
     cluster::{
         account::{ApiKey, KeyHash, UsageRecord},
+        audit::NewAuditEntry,
         catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
     },
     id::{KeyId, ModelName, ReplicaId, RequestId},
@@ -78,6 +79,15 @@ pub(super) fn batch(model: &str, key: KeyId, size: usize) -> Result<Vec<UsageRec
     (0..size).map(|_| usage(model, key)).collect()
 }
 
+pub(super) fn audit_entry(subject: &str) -> NewAuditEntry {
+    NewAuditEntry {
+        at: NOW,
+        actor: "key:ops".to_owned(),
+        action: "model.add".to_owned(),
+        subject: subject.to_owned(),
+    }
+}
+
 pub(super) fn name(text: &str) -> Result<ModelName, Failure> {
     Ok(text.parse::<ModelName>()?)
 }
@@ -114,6 +124,9 @@ pub(super) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
 
 /// Long enough that no lease runs out in a check that does not want it to.
 pub(super) const LONG: Duration = Duration::from_secs(600);
+
+/// What a writer pauses for, so that others get to run.
+pub(super) const TICK: Duration = Duration::from_millis(1);
 
 /// Some time in 2025.
 pub(super) const NOW: Timestamp = Timestamp(1_750_000_000_123);

@@ -26,12 +26,13 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     api::admin::{
-        Added, Explanation, ModelView, NodeView, Removed, ReplicaView, Retried, Summary, UsageView,
+        Added, CreatedKey, Explanation, JobView, KeyRequest, KeyView, ModelView, NodeView, Removed,
+        ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
     },
-    cluster::catalog::ModelDefinition,
-    control::{Accounts, Catalog, Control, ControlError, Fleet},
+    cluster::{audit::AuditEntry, catalog::ModelDefinition},
+    control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy},
     error::Code,
-    id::ModelName,
+    id::{KeyId, ModelName},
 };
 
 /// The control roles of a control plane that is asked over its admin API.
@@ -78,7 +79,11 @@ impl AdminClient {
         Control {
             catalog: Arc::<Self>::clone(&shared),
             fleet: Arc::<Self>::clone(&shared),
-            accounts: shared,
+            tenancy: Arc::<Self>::clone(&shared),
+            accounts: Arc::<Self>::clone(&shared),
+            settings: Arc::<Self>::clone(&shared),
+            jobs: Arc::<Self>::clone(&shared),
+            audit: shared,
         }
     }
 
@@ -191,6 +196,52 @@ impl Fleet for AdminClient {
 impl Accounts for AdminClient {
     async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
         self.read("usage", None).await
+    }
+}
+
+#[async_trait]
+impl Tenancy for AdminClient {
+    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
+        self.read("keys", None).await
+    }
+
+    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
+        let name = name.to_owned();
+        let json = serde_json::to_vec(&KeyRequest { name })
+            .map_err(|error| ControlError::new(Code::Internal, error.to_string()))?;
+        self.ask(Method::POST, self.route(&["keys"]), Some(json))
+            .await
+    }
+
+    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
+        let url = self.route(&["keys", &id.to_string()]);
+        let _: Revoked = self.ask(Method::DELETE, url, None).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Settings for AdminClient {
+    async fn settings(&self) -> Result<SettingsView, ControlError> {
+        self.read("settings", None).await
+    }
+}
+
+#[async_trait]
+impl Jobs for AdminClient {
+    async fn jobs(&self) -> Result<Vec<JobView>, ControlError> {
+        self.read("jobs", None).await
+    }
+}
+
+#[async_trait]
+impl Audit for AdminClient {
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, ControlError> {
+        let mut url = self.route(&["audit"]);
+        url.query_pairs_mut()
+            .append_pair("after", &after.to_string())
+            .append_pair("limit", &limit.to_string());
+        self.ask(Method::GET, url, None).await
     }
 }
 

@@ -9,10 +9,18 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 
 use crate::{
-    api::admin::{Explanation, ModelView, NodeView, ReplicaView, Summary, UsageView},
-    cluster::catalog::{Model, ModelDefinition},
+    api::admin::{
+        CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, ReplicaView,
+        SettingsView, Summary, UsageView,
+    },
+    cluster::{
+        audit::AuditEntry,
+        catalog::{Model, ModelDefinition},
+        engine::ProvisionState,
+        replica::ReplicaState,
+    },
     error::{Code, Coded},
-    id::{ModelName, ReplicaId},
+    id::{KeyId, ModelName, ReplicaId},
     route::Waiting,
 };
 
@@ -23,8 +31,16 @@ pub struct Control {
     pub catalog: Arc<dyn Catalog>,
     /// Nodes and replicas: what is.
     pub fleet: Arc<dyn Fleet>,
+    /// Who may use them: keys.
+    pub tenancy: Arc<dyn Tenancy>,
     /// Usage.
     pub accounts: Arc<dyn Accounts>,
+    /// What this control plane was told.
+    pub settings: Arc<dyn Settings>,
+    /// Long work that is under way.
+    pub jobs: Arc<dyn Jobs>,
+    /// What was ordered.
+    pub audit: Arc<dyn Audit>,
 }
 
 /// Models: what should run.
@@ -72,6 +88,59 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     ///
     /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
+}
+
+/// Who may use the models: API keys, so far.
+///
+/// # Contract
+/// As for [`Catalog`]; and a key that was made or revoked is known to every gateway of this process when the
+/// answer is given.
+#[async_trait]
+pub trait Tenancy: fmt::Debug + Send + Sync + 'static {
+    /// All keys, by id: without their secrets, which nobody knows.
+    async fn keys(&self) -> Result<Vec<KeyView>, ControlError>;
+
+    /// Makes a key. Its secret is in the answer, and never shown again.
+    ///
+    /// MUST refuse a name that is empty, longer than 128 characters, or has control characters
+    /// ([`Code::InvalidRequest`]).
+    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError>;
+
+    /// Revokes a key.
+    ///
+    /// MUST refuse an unknown one ([`Code::NotFound`]).
+    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError>;
+}
+
+/// What this control plane was told: its file and its command line.
+#[async_trait]
+pub trait Settings: fmt::Debug + Send + Sync + 'static {
+    /// What is in force.
+    async fn settings(&self) -> Result<SettingsView, ControlError>;
+}
+
+/// Long work that is under way on nodes: engines being installed, weights being fetched.
+///
+/// # Contract
+/// Answers come from memory and may be older than now by a heartbeat. What has ended is not listed; how it ended
+/// is told by the node or the replica.
+#[async_trait]
+pub trait Jobs: fmt::Debug + Send + Sync + 'static {
+    /// All jobs, by node, then by subject.
+    async fn jobs(&self) -> Result<Vec<JobView>, ControlError>;
+}
+
+/// What was ordered, by whom.
+///
+/// # Contract
+/// * Every order that changes something is written down, and durable, before it is carried out: an order that
+///   then fails has an entry too.
+/// * Entries are numbered without gaps and each covers the one before it: see
+///   [`verify_chain`](crate::cluster::audit::verify_chain).
+#[async_trait]
+pub trait Audit: fmt::Debug + Send + Sync + 'static {
+    /// The entries after number `after`, in order, at most `limit` and never more than 1,000.
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, ControlError>;
 }
 
 /// Usage.
@@ -135,6 +204,13 @@ impl ControlError {
         }
     }
 
+    /// No key has this id.
+    #[must_use]
+    pub fn unknown_key(id: KeyId) -> Self {
+        Self::new(Code::NotFound, format!("there is no key {id}"))
+            .with_hint("`llmgw ctl keys` lists those there are")
+    }
+
     /// No model answers to `name`.
     #[must_use]
     pub fn unknown_model(name: &ModelName) -> Self {
@@ -151,6 +227,76 @@ impl Coded for ControlError {
     fn hint(&self) -> Option<String> {
         self.hint.clone()
     }
+}
+
+/// The jobs that nodes and replicas tell of, by node, then by subject.
+#[must_use]
+pub fn jobs(nodes: &[NodeView], replicas: &[ReplicaView]) -> Vec<JobView> {
+    let mut jobs = Vec::new();
+    for node in nodes {
+        for provision in &node.provision {
+            let percent = match &provision.state {
+                ProvisionState::Installing { percent, .. } => *percent,
+                _ => continue,
+            };
+            jobs.push(JobView {
+                kind: JobKind::InstallEngine,
+                subject: provision.engine.to_string(),
+                node: node.id,
+                hostname: node.hostname.clone(),
+                detail: provision.state.describe(),
+                percent,
+            });
+        }
+    }
+    for replica in replicas {
+        let Some(fetch) = &replica.fetch else {
+            continue;
+        };
+        if replica.state != ReplicaState::Fetching {
+            continue;
+        }
+        let percent = fetch.bytes_total.filter(|total| total.0 > 0).map(|total| {
+            let percent = u128::from(fetch.bytes_done.0) * 100 / u128::from(total.0);
+            u8::try_from(percent.min(100)).unwrap_or(100)
+        });
+        jobs.push(JobView {
+            kind: JobKind::FetchWeights,
+            subject: replica.model.to_string(),
+            node: replica.node,
+            hostname: replica.hostname.clone(),
+            detail: format!("{} from {}", fetch.bytes_done, fetch.source),
+            percent,
+        });
+    }
+    jobs.sort_by(|a, b| {
+        (&a.hostname, a.node, &a.subject, a.kind).cmp(&(&b.hostname, b.node, &b.subject, b.kind))
+    });
+    jobs
+}
+
+/// Checks a key's name as [`Tenancy::create_key`] must.
+///
+/// # Errors
+/// What `create_key` must answer.
+pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
+    let wrong = |problem: &str| {
+        Err(
+            ControlError::new(Code::InvalidRequest, format!("name: {problem}"))
+                .with_hint("a key's name says whose it is, such as \"build server\""),
+        )
+    };
+    let name = name.trim();
+    if name.is_empty() {
+        return wrong("it is empty");
+    }
+    if name.chars().count() > 128 {
+        return wrong("it is longer than 128 characters");
+    }
+    if name.chars().any(char::is_control) {
+        return wrong("it has a control character");
+    }
+    Ok(name)
 }
 
 /// Checks a definition as [`Catalog::add`] must: alone, then against the models there are.

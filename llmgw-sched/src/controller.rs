@@ -10,9 +10,11 @@
 
 mod leadership;
 mod loop_task;
+mod record;
 mod roles;
 mod session;
 mod snapshot;
+mod tenancy;
 mod views;
 
 use std::{
@@ -23,10 +25,11 @@ use std::{
 };
 
 use llmgw_core::{
+    api::admin::SettingsView,
     clock::{Clock, Timestamp},
     cluster::{account::KeyHash, catalog::Model, engine::WantedEngine},
     control::{Control, Traffic},
-    keys::HashingKey,
+    keys::{HashingKey, KeyRing},
     route::RouteTable,
     store::{Store, StoreError, StoredModel},
 };
@@ -67,6 +70,8 @@ pub struct ControllerDeps {
     pub store: Arc<dyn Store>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What API keys are hashed with.
+    pub hashing_key: HashingKey,
 }
 
 /// Who may open an agent session.
@@ -125,7 +130,10 @@ struct Shared {
     routes: watch::Receiver<Arc<RouteTable>>,
     leading: watch::Receiver<Option<u64>>,
     traffic: OnceLock<Arc<dyn Traffic>>,
-    /// Writes to the catalog, one at a time: checked against what the last one left.
+    hashing_key: HashingKey,
+    keys: watch::Sender<Arc<KeyRing>>,
+    settings: SettingsView,
+    /// Writes, one at a time: each is checked against what the last one left.
     writes: Mutex<()>,
     tasks: TaskTracker,
     stopping: CancellationToken,
@@ -153,12 +161,23 @@ impl ControllerConfig {
             declared,
             engines,
         } = self;
-        let ControllerDeps { store, clock } = deps;
+        let ControllerDeps {
+            store,
+            clock,
+            hashing_key,
+        } = deps;
 
         let mut elector = Elector::new(lease_ttl);
         let epoch =
             leadership::first_lease(&*store, &*clock, &holder, lease_ttl, &mut elector).await?;
         let added = store.models().await.map_err(ControllerError::Store)?;
+        let keys = store.keys().await.map_err(ControllerError::Store)?;
+        let settings = SettingsView {
+            models: declared.iter().cloned().map(Into::into).collect(),
+            engines: engines.clone(),
+            lease_ttl_seconds: lease_ttl.as_secs(),
+            settle_seconds: settle.as_secs(),
+        };
         let entries = entries(declared, added, clock.now())?;
 
         let (events, received) = mpsc::channel(EVENTS);
@@ -176,6 +195,9 @@ impl ControllerConfig {
             routes,
             leading,
             traffic: OnceLock::new(),
+            hashing_key,
+            keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
+            settings,
             writes: Mutex::new(()),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -253,7 +275,11 @@ impl ControllerHandle {
         Control {
             catalog: Arc::new(self.clone()),
             fleet: Arc::new(self.clone()),
+            tenancy: Arc::new(self.clone()),
             accounts: Arc::new(self.clone()),
+            settings: Arc::new(self.clone()),
+            jobs: Arc::new(self.clone()),
+            audit: Arc::new(self.clone()),
         }
     }
 
@@ -261,6 +287,20 @@ impl ControllerHandle {
     #[must_use]
     pub fn routes(&self) -> watch::Receiver<Arc<RouteTable>> {
         self.shared.routes.clone()
+    }
+
+    /// The keys that are good; replaced whenever one is made or revoked.
+    #[must_use]
+    pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
+        self.shared.keys.subscribe()
+    }
+
+    /// Reads the keys again, for keys that were put into the store by other ways.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn reload_keys(&self) -> Result<(), StoreError> {
+        self.shared.reload_keys().await
     }
 
     /// The epoch that this control plane leads with; `None` while it does not.

@@ -12,8 +12,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use llmgw_core::{
-    api::admin::{Added, Removed, Retried},
-    id::ModelName,
+    api::admin::{Added, Removed, Retried, Revoked},
+    id::{KeyId, ModelName},
 };
 
 use self::{
@@ -57,6 +57,24 @@ enum Command {
     },
     /// Tokens and calls, by model and key
     Usage,
+    /// API keys: those there are, a new one, one no more
+    Keys {
+        #[command(subcommand)]
+        order: Option<KeyOrder>,
+    },
+    /// What this control plane was told, by its file and its command line
+    Settings,
+    /// Long work that is under way: engines being installed, weights being fetched
+    Jobs,
+    /// What was ordered, in order
+    Audit {
+        /// Only what came after this number
+        #[arg(long, default_value_t = 0)]
+        after: u64,
+        /// No more than this many
+        #[arg(long, default_value_t = 1_000)]
+        limit: u32,
+    },
     /// Add a model
     #[command(after_help = DEFINITION)]
     Add {
@@ -73,6 +91,20 @@ enum Command {
     Retry {
         /// A model or an alias
         name: ModelName,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum KeyOrder {
+    /// Make a key; its secret is shown this once
+    Create {
+        /// Whose it is
+        name: String,
+    },
+    /// Revoke a key: it opens nothing from now on
+    Revoke {
+        /// The key's id
+        id: KeyId,
     },
 }
 
@@ -122,6 +154,36 @@ async fn answer(
         Command::Usage => {
             let usage = connection.control()?.accounts.usage().await?;
             format.list(&usage, tables::usage, "nothing was used yet")
+        }
+        Command::Keys { order: None } => {
+            let keys = connection.control()?.tenancy.keys().await?;
+            format.list(&keys, tables::keys, "there is no key yet")
+        }
+        Command::Keys {
+            order: Some(KeyOrder::Create { name }),
+        } => {
+            let created = connection.control()?.tenancy.create_key(&name).await?;
+            format.show(&created, |created| format!("{}\n", created.secret))
+        }
+        Command::Keys {
+            order: Some(KeyOrder::Revoke { id }),
+        } => {
+            connection.control()?.tenancy.revoke_key(id).await?;
+            format.show(&Revoked { revoked: id }, |answer| {
+                format!("revoked {}\n", answer.revoked)
+            })
+        }
+        Command::Settings => {
+            let settings = connection.control()?.settings.settings().await?;
+            format.show(&settings, text::settings)
+        }
+        Command::Jobs => {
+            let jobs = connection.control()?.jobs.jobs().await?;
+            format.list(&jobs, tables::jobs, "nothing is under way")
+        }
+        Command::Audit { after, limit } => {
+            let entries = connection.control()?.audit.audit(after, limit).await?;
+            format.list(&entries, tables::audit, "nothing was ordered")
         }
         Command::Add { file } => {
             // What can't be right is said before anybody is asked.

@@ -9,6 +9,7 @@ mod fleet;
 mod listener;
 mod models;
 mod refusal;
+mod tenancy;
 mod token;
 mod watch;
 
@@ -64,6 +65,11 @@ pub fn router(deps: AdminDeps) -> Router {
         .route("/api/v1/nodes", get(fleet::nodes))
         .route("/api/v1/replicas", get(fleet::replicas))
         .route("/api/v1/usage", get(fleet::usage))
+        .route("/api/v1/keys", get(tenancy::keys).post(tenancy::create_key))
+        .route("/api/v1/keys/{id}", delete(tenancy::revoke_key))
+        .route("/api/v1/settings", get(tenancy::settings))
+        .route("/api/v1/jobs", get(tenancy::jobs))
+        .route("/api/v1/audit", get(tenancy::audit))
         .route("/api/v1/explain-placement", get(models::explain))
         .route("/api/v1/models", get(models::list).post(models::add))
         // Names may contain `/`, so that they may take several segments.

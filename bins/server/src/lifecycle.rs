@@ -13,13 +13,13 @@ use llmgw_core::{
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable},
     id::ReplicaId,
-    keys::{HashingKey, KeyRing},
+    keys::HashingKey,
     store::{self, Epoch, Store},
 };
 use llmgw_sched::controller::{
     Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
 };
-use tokio::{net::TcpListener, sync::watch};
+use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -133,6 +133,7 @@ impl ServerConfig {
         let deps = ControllerDeps {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
+            hashing_key: hashing_key.clone(),
         };
         let controller = config.build(deps).await.map_err(Fault::Controller)?;
         let handle = controller.handle();
@@ -141,8 +142,8 @@ impl ServerConfig {
         let first_key =
             first_key::ensure(&data, file, &hashing_key, &*store, epoch, &*clock).await?;
 
-        let keys = store.keys().await.map_err(Fault::Store)?;
-        let gateway = build_gateway(&handle, hashing_key.clone(), keys_of(keys), store, clock);
+        handle.reload_keys().await.map_err(Fault::Store)?;
+        let gateway = build_gateway(&handle, hashing_key.clone(), store, clock);
         let agents = match agents_listener {
             None => None,
             Some(listener) => {
@@ -314,14 +315,13 @@ impl Traffic for GatewayTraffic {
 fn build_gateway(
     handle: &ControllerHandle,
     hashing_key: HashingKey,
-    keys: watch::Receiver<Arc<KeyRing>>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 ) -> Gateway {
     let activation: Arc<dyn Activation> = Arc::new(handle.clone());
     let deps = GatewayDeps {
         routes: handle.routes(),
-        keys,
+        keys: handle.keys(),
         hashing_key,
         activation,
         store,
@@ -330,11 +330,6 @@ fn build_gateway(
     let gateway = GatewayConfig::default().build(deps);
     handle.observe_traffic(Arc::new(GatewayTraffic(gateway.load())));
     gateway
-}
-
-fn keys_of(keys: Vec<llmgw_core::cluster::account::ApiKey>) -> watch::Receiver<Arc<KeyRing>> {
-    // Keys are made at the start only, so far: nobody sends, and the receiver keeps the first value.
-    watch::channel(Arc::new(KeyRing::new(keys))).1
 }
 
 fn require_loopback(

@@ -14,6 +14,7 @@ use llmgw_core::{
     },
     control::Control,
     id::NodeId,
+    keys::HashingKey,
     store::MemoryStore,
     testing::control::{Fixture, conformance},
     units::Bytes,
@@ -63,6 +64,7 @@ async fn controller() -> Running {
         engines: Vec::new(),
     };
     let deps = ControllerDeps {
+        hashing_key: HashingKey::from_bytes([1; 32]),
         store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
         clock,
     };

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
     cluster::{
-        engine::Provision,
+        catalog::ModelDefinition,
+        engine::{Provision, WantedEngine},
         node::{NodeState, Os, Warning},
         replica::ReplicaState,
         weights::FetchProgress,
     },
-    id::{ModelName, NodeId, ProfileName, ReplicaId},
+    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
     units::{Bytes, Tokens},
 };
@@ -248,6 +250,86 @@ pub struct UsageView {
     pub completion_tokens: Tokens,
 }
 
+/// `GET keys`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct KeyView {
+    /// The key's id; may be logged.
+    pub id: KeyId,
+    /// What people call it.
+    pub name: String,
+    /// When it was made, in milliseconds since the Unix epoch.
+    pub created_at: Timestamp,
+}
+
+/// `POST keys`
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRequest {
+    /// What people call it.
+    pub name: String,
+}
+
+/// `POST keys` answers this, once.
+#[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
+pub struct CreatedKey {
+    /// The key.
+    #[serde(flatten)]
+    pub key: KeyView,
+    /// What clients present. Shown here and never again.
+    pub secret: String,
+}
+
+/// `DELETE keys/{id}` answers this.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Revoked {
+    /// The key that was revoked.
+    pub revoked: KeyId,
+}
+
+/// `GET settings`
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SettingsView {
+    /// Models that are declared.
+    pub models: Vec<ModelDefinition>,
+    /// Engines that every node should have.
+    pub engines: Vec<WantedEngine>,
+    /// How long the lease lasts, in seconds.
+    pub lease_ttl_seconds: u64,
+    /// How long agents are listened for before anything is placed, in seconds.
+    pub settle_seconds: u64,
+}
+
+/// `GET jobs`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct JobView {
+    /// What is done.
+    pub kind: JobKind,
+    /// To what: an engine or a model.
+    pub subject: String,
+    /// Where.
+    pub node: NodeId,
+    /// What people call that node.
+    pub hostname: String,
+    /// How far it is, in the node's own words.
+    pub detail: String,
+    /// How much is done; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+}
+
+/// A kind of long work.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// An engine is being installed.
+    InstallEngine,
+    /// Weights are being fetched.
+    FetchWeights,
+    /// Work of a newer release.
+    #[serde(other)]
+    Unknown,
+}
+
 /// The body of every error.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ErrorBody {
@@ -258,4 +340,28 @@ pub struct ErrorBody {
     /// What would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+// === impl CreatedKey ===
+
+impl std::fmt::Debug for CreatedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedKey")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl JobKind ===
+
+impl JobKind {
+    /// The kind as it stands in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InstallEngine => "install_engine",
+            Self::FetchWeights => "fetch_weights",
+            Self::Unknown => "unknown",
+        }
+    }
 }

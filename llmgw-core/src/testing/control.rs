@@ -5,6 +5,7 @@
 //! with the first [`Violation`], so that third parties can run them on roles of their own.
 
 mod memory;
+mod more;
 mod promises;
 mod sample;
 mod trial;
@@ -41,8 +42,7 @@ pub struct Violation {
     pub found: String,
 }
 
-/// Checks the contracts of [`Catalog`](crate::control::Catalog), [`Fleet`](crate::control::Fleet) and
-/// [`Accounts`](crate::control::Accounts).
+/// Checks the contracts of all the roles of a [`Control`].
 ///
 /// # Errors
 /// The first promise that was not kept.
@@ -59,6 +59,11 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     promises::aliases_stand_for_their_model(fixture).await?;
     promises::what_fits_nowhere_is_explained(control).await?;
     promises::a_retry_unparks(fixture).await?;
+    more::a_key_is_listed_from_its_making_to_its_revocation(control).await?;
+    more::keys_that_cannot_be_are_refused(control).await?;
+    more::declared_models_are_in_the_settings(fixture).await?;
+    more::jobs_are_ordered(control).await?;
+    more::orders_are_written_down(control).await?;
     let after = promises::models(control).await?;
     let names = |views: &[ModelView]| -> Vec<ModelName> {
         views.iter().map(|view| view.name.clone()).collect()
@@ -99,6 +104,22 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         "usage",
         &left.accounts.usage().await,
         &right.accounts.usage().await,
+    )?;
+    equal(
+        "keys",
+        &left.tenancy.keys().await,
+        &right.tenancy.keys().await,
+    )?;
+    equal(
+        "settings",
+        &left.settings.settings().await,
+        &right.settings.settings().await,
+    )?;
+    equal("jobs", &left.jobs.jobs().await, &right.jobs.jobs().await)?;
+    equal(
+        "audit",
+        &left.audit.audit(0, 1_000).await,
+        &right.audit.audit(0, 1_000).await,
     )?;
     let mut names = vec![promises::name("conformance/unknown")?];
     for view in left.catalog.models().await.unwrap_or_default() {

@@ -41,7 +41,7 @@ impl Catalog for ControllerHandle {
             let snapshot = shared.snapshot();
             let existing = snapshot.entries.values().map(|entry| &entry.model);
             let model = check_addition(definition, existing)?;
-            let epoch = shared.epoch()?;
+            let epoch = shared.note("model.add", model.name().as_str()).await?;
             let model = StoredModel {
                 model,
                 added_at: shared.clock.now(),
@@ -81,7 +81,7 @@ impl Catalog for ControllerHandle {
                 )
                 .with_hint("take it out of the settings or the command line and restart"));
             }
-            let epoch = shared.epoch()?;
+            let epoch = shared.note("model.remove", name.as_str()).await?;
             shared
                 .store
                 .delete_model(epoch, &name)
@@ -122,10 +122,15 @@ impl Catalog for ControllerHandle {
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
-        let snapshot = self.shared.snapshot();
-        let model = known(&snapshot, name)?.model.name().clone();
-        self.shared.epoch()?;
-        self.shared.tell(|done| Event::Retry { model, done }).await
+        let shared = Arc::clone(&self.shared);
+        let name = name.clone();
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let model = known(&shared.snapshot(), &name)?.model.name().clone();
+            shared.note("model.retry", model.as_str()).await?;
+            shared.tell(|done| Event::Retry { model, done }).await
+        })
+        .await
     }
 }
 
@@ -215,7 +220,7 @@ impl Activation for ControllerHandle {
 
 impl ControllerHandle {
     /// Runs a write to its end even if the caller goes away: the store and the loop must not disagree.
-    async fn write<T: Send + 'static>(
+    pub(super) async fn write<T: Send + 'static>(
         &self,
         write: impl Future<Output = Result<T, ControlError>> + Send + 'static,
     ) -> Result<T, ControlError> {
@@ -233,12 +238,12 @@ impl ControllerHandle {
 // === impl Shared ===
 
 impl Shared {
-    fn snapshot(&self) -> Arc<Snapshot> {
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.borrow())
     }
 
     /// The epoch to write with.
-    fn epoch(&self) -> Result<Epoch, ControlError> {
+    pub(super) fn epoch(&self) -> Result<Epoch, ControlError> {
         self.leading.borrow().map(Epoch).ok_or_else(|| {
             ControlError::new(Code::Unavailable, "this control plane does not lead")
                 .with_hint("ask again in a few seconds")
@@ -263,7 +268,7 @@ fn known<'s>(snapshot: &'s Snapshot, name: &ModelName) -> Result<&'s Entry, Cont
         .ok_or_else(|| ControlError::unknown_model(name))
 }
 
-fn from_store(error: &StoreError) -> ControlError {
+pub(super) fn from_store(error: &StoreError) -> ControlError {
     let hint = match error {
         StoreError::Fenced { .. } => Some("another control plane has taken over; ask that one"),
         StoreError::Unavailable { .. } => Some("ask again when the store answers"),

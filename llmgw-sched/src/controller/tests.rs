@@ -58,6 +58,7 @@ async fn restarted(
     let deps = ControllerDeps {
         store: Arc::clone(&store) as Arc<dyn Store>,
         clock,
+        hashing_key: HashingKey::from_bytes([1; 32]),
     };
     let controller = config.build(deps).await.unwrap();
     let handle = controller.handle();

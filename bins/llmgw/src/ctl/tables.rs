@@ -2,15 +2,16 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use llmgw_core::{
-    api::admin::{ModelView, NodeView, Origin, ReplicaView, UsageView},
+    api::admin::{JobView, KeyView, ModelView, NodeView, Origin, ReplicaView, UsageView},
     cluster::{
+        audit::AuditEntry,
         engine::{Provision, ProvisionState},
         weights::FetchProgress,
     },
     units::Bytes,
 };
 
-use super::text::span;
+use super::text::{moment, span};
 use crate::failure::one_line;
 
 pub(super) fn nodes(nodes: &[NodeView]) -> String {
@@ -105,6 +106,52 @@ pub(super) fn replicas(replicas: &[ReplicaView]) -> String {
         ],
         &[],
         replicas.iter().map(row),
+    )
+}
+
+pub(super) fn keys(keys: &[KeyView]) -> String {
+    let row = |key: &KeyView| {
+        vec![
+            key.id.to_string(),
+            one_line(&key.name),
+            moment(key.created_at),
+        ]
+    };
+    grid(&["ID", "NAME", "MADE"], &[], keys.iter().map(row))
+}
+
+pub(super) fn jobs(jobs: &[JobView]) -> String {
+    let row = |job: &JobView| {
+        vec![
+            job.hostname.clone(),
+            job.kind.as_str().to_owned(),
+            job.subject.clone(),
+            job.percent
+                .map_or_else(|| UNKNOWN.to_owned(), |percent| format!("{percent} %")),
+            shortened(&job.detail),
+        ]
+    };
+    grid(
+        &["NODE", "KIND", "SUBJECT", "DONE", "DETAIL"],
+        &[],
+        jobs.iter().map(row),
+    )
+}
+
+pub(super) fn audit(entries: &[AuditEntry]) -> String {
+    let row = |entry: &AuditEntry| {
+        vec![
+            entry.seq.to_string(),
+            moment(entry.at),
+            one_line(&entry.actor),
+            one_line(&entry.action),
+            shortened(&entry.subject),
+        ]
+    };
+    grid(
+        &["NUMBER", "WHEN", "WHO", "WHAT", "TO WHAT"],
+        &[],
+        entries.iter().map(row),
     )
 }
 

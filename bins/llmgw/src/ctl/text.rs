@@ -1,7 +1,8 @@
 //! Answers that are no table: the state of the whole, and why a model is not placed.
 
 use llmgw_core::{
-    api::admin::{Explanation, Summary},
+    api::admin::{Explanation, SettingsView, Summary},
+    clock::Timestamp,
     reason::{Report, render},
 };
 
@@ -41,6 +42,20 @@ pub(super) fn status(summary: &Summary) -> String {
         text.push_str(&format!("  {}\n", one_line(line)));
     }
     text
+}
+
+/// The settings as they would stand in a file.
+pub(super) fn settings(settings: &SettingsView) -> String {
+    serde_saphyr::to_string(settings).unwrap_or_else(|error| format!("error: {error}\n"))
+}
+
+/// A point in time, in UTC: `2026-11-30 09:12:44Z`.
+pub(super) fn moment(at: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        // Outside of what a calendar has: the number says at least that.
+        Err(_) => at.0.to_string(),
+    }
 }
 
 pub(super) fn explanation(explanation: &Explanation) -> String {

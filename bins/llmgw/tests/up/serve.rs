@@ -34,6 +34,7 @@ fn a_first_start_serves_a_real_token_and_leaves_nothing_behind_real_engine() {
 
     clients_are_refused_with_a_reason(&up.address(), key.trim());
     operators_see_what_is(&up, &home);
+    keys_are_made_and_revoked_at_once(&up);
     let replica = replica_of(&up);
 
     assert!(up.terminate().success());
@@ -156,6 +157,36 @@ fn operators_see_what_is(up: &super::harness::Up, home: &Home) {
         String::from_utf8_lossy(&declared.stderr).contains("declared"),
         "{declared:?}"
     );
+}
+
+fn keys_are_made_and_revoked_at_once(up: &super::harness::Up) {
+    let models = format!("{}/v1/models", up.address());
+    let status = |secret: &str| {
+        let bearer = format!("Authorization: Bearer {secret}");
+        http(&["-H", &bearer, &models]).0
+    };
+    let created = up.ctl(&["keys", "create", "another machine"]);
+    assert!(created.status.success(), "{created:?}");
+    let secret = String::from_utf8(created.stdout).unwrap().trim().to_owned();
+    assert_eq!(status(&secret), 200);
+
+    let keys = up.ctl_json(&["keys"]);
+    let named = |key: &&serde_json::Value| key["name"] == "another machine";
+    let key = keys.as_array().unwrap().iter().find(named).unwrap();
+    let id = key["id"].as_str().unwrap();
+    assert!(!keys.to_string().contains(&secret), "secrets are not kept");
+    assert!(up.ctl(&["keys", "revoke", id]).status.success());
+    assert_eq!(status(&secret), 401);
+
+    let audit = up.ctl_json(&["audit"]);
+    let orders: Vec<&str> = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["action"].as_str().unwrap())
+        .collect();
+    let expected = ["model.add", "model.remove", "key.create", "key.revoke"];
+    assert_eq!(orders, expected);
 }
 
 fn replica_of(up: &super::harness::Up) -> String {

@@ -10,16 +10,22 @@ use async_trait::async_trait;
 use super::trial::trial;
 use crate::{
     api::admin::{
-        Explanation, ModelView, NodeView, Origin, ProfileView, ReplicaView, Summary, UsageView,
+        CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, ProfileView,
+        ReplicaView, SettingsView, Summary, UsageView,
     },
+    clock::Timestamp,
     cluster::{
+        audit::{AuditEntry, ChainHead, NewAuditEntry},
         catalog::{Model, ModelDefinition, Profile},
         node::NodeState,
         replica::ReplicaState,
     },
-    control::{Accounts, Catalog, Control, ControlError, Fleet, check_addition},
+    control::{
+        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy,
+        check_addition, check_key_name, jobs,
+    },
     error::Code,
-    id::ModelName,
+    id::{KeyId, ModelName},
     reason::render,
 };
 
@@ -36,6 +42,8 @@ struct State {
     nodes: Vec<NodeView>,
     replicas: Vec<ReplicaView>,
     usage: Vec<UsageView>,
+    keys: BTreeMap<KeyId, KeyView>,
+    audit: Vec<AuditEntry>,
     failure: Option<ControlError>,
 }
 
@@ -56,7 +64,11 @@ impl MemoryControl {
         Control {
             catalog: Arc::<Self>::clone(self),
             fleet: Arc::<Self>::clone(self),
+            tenancy: Arc::<Self>::clone(self),
             accounts: Arc::<Self>::clone(self),
+            settings: Arc::<Self>::clone(self),
+            jobs: Arc::<Self>::clone(self),
+            audit: Arc::<Self>::clone(self),
         }
     }
 
@@ -125,7 +137,10 @@ impl Catalog for MemoryControl {
     }
 
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
-        self.answering()?.keep(definition, Origin::Added)
+        let mut state = self.answering()?;
+        let name = state.keep(definition, Origin::Added)?;
+        state.note("model.add", &name.to_string());
+        Ok(name)
     }
 
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
@@ -140,6 +155,7 @@ impl Catalog for MemoryControl {
                     .with_hint("take it out of the settings"),
             );
         }
+        state.note("model.remove", name.as_str());
         state.models.remove(name);
         state.replicas.retain(|replica| replica.model != *name);
         Ok(())
@@ -162,6 +178,7 @@ impl Catalog for MemoryControl {
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
         let mut state = self.answering()?;
         let own = state.resolve(name)?.model.name().clone();
+        state.note("model.retry", own.as_str());
         if let Some(kept) = state.models.get_mut(&own) {
             kept.failures = 0;
         }
@@ -230,6 +247,72 @@ impl Accounts for MemoryControl {
     }
 }
 
+#[async_trait]
+impl Tenancy for MemoryControl {
+    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
+        Ok(self.answering()?.keys.values().cloned().collect())
+    }
+
+    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
+        let name = check_key_name(name)?;
+        let mut state = self.answering()?;
+        let key = KeyView {
+            id: KeyId::generate(),
+            name: name.to_owned(),
+            created_at: Timestamp(0),
+        };
+        state.note("key.create", &key.id.to_string());
+        state.keys.insert(key.id, key.clone());
+        // It opens nothing: there is no gateway here. Unique all the same, as a secret is.
+        let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
+        Ok(CreatedKey { key, secret })
+    }
+
+    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
+        let mut state = self.answering()?;
+        if state.keys.remove(&id).is_none() {
+            return Err(ControlError::unknown_key(id));
+        }
+        state.note("key.revoke", &id.to_string());
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Settings for MemoryControl {
+    async fn settings(&self) -> Result<SettingsView, ControlError> {
+        let state = self.answering()?;
+        let declared = state
+            .models
+            .values()
+            .filter(|kept| kept.origin == Origin::Declared);
+        Ok(SettingsView {
+            models: declared.map(|kept| kept.model.clone().into()).collect(),
+            engines: Vec::new(),
+            lease_ttl_seconds: 10,
+            settle_seconds: 0,
+        })
+    }
+}
+
+#[async_trait]
+impl Jobs for MemoryControl {
+    async fn jobs(&self) -> Result<Vec<JobView>, ControlError> {
+        let state = self.answering()?;
+        Ok(jobs(&state.nodes, &state.replicas))
+    }
+}
+
+#[async_trait]
+impl Audit for MemoryControl {
+    async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, ControlError> {
+        let state = self.answering()?;
+        let limit = usize::try_from(limit.min(1_000)).unwrap_or(1_000);
+        let later = state.audit.iter().filter(|entry| entry.seq > after);
+        Ok(later.take(limit).cloned().collect())
+    }
+}
+
 // === impl State ===
 
 impl State {
@@ -249,6 +332,18 @@ impl State {
         };
         self.models.insert(name.clone(), kept);
         Ok(name)
+    }
+
+    fn note(&mut self, action: &str, subject: &str) {
+        let entry = NewAuditEntry {
+            at: Timestamp(0),
+            actor: "suite".to_owned(),
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+        };
+        let head = self.audit.last().map_or(ChainHead::EMPTY, AuditEntry::head);
+        let chained = AuditEntry::chained(head, &entry);
+        self.audit.push(chained);
     }
 
     fn resolve(&self, name: &ModelName) -> Result<&Kept, ControlError> {

@@ -1,0 +1,75 @@
+//! `keys`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
+
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use llmgw_core::{
+    api::admin::{CreatedKey, JobView, KeyRequest, KeyView, Revoked, SettingsView},
+    cluster::audit::AuditEntry,
+    control::{Control, ControlError},
+    error::Code,
+    id::KeyId,
+};
+use serde::Deserialize;
+
+use super::{
+    body::{JsonBody, NoBody},
+    refusal::Refusal,
+};
+
+/// `?after=&limit=`; both may be absent, nothing else may be asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Page {
+    #[serde(default)]
+    after: u64,
+    limit: Option<u32>,
+}
+
+pub(super) async fn keys(State(control): State<Control>) -> Result<Json<Vec<KeyView>>, Refusal> {
+    Ok(Json(control.tenancy.keys().await?))
+}
+
+pub(super) async fn create_key(
+    State(control): State<Control>,
+    JsonBody(KeyRequest { name }): JsonBody<KeyRequest>,
+) -> Result<Json<CreatedKey>, Refusal> {
+    Ok(Json(control.tenancy.create_key(&name).await?))
+}
+
+pub(super) async fn revoke_key(
+    State(control): State<Control>,
+    Path(id): Path<String>,
+    NoBody: NoBody,
+) -> Result<Json<Revoked>, Refusal> {
+    let revoked: KeyId = id
+        .parse()
+        .map_err(|error| ControlError::new(Code::InvalidRequest, format!("id: {error}")))?;
+    control.tenancy.revoke_key(revoked).await?;
+    Ok(Json(Revoked { revoked }))
+}
+
+pub(super) async fn settings(
+    State(control): State<Control>,
+) -> Result<Json<SettingsView>, Refusal> {
+    Ok(Json(control.settings.settings().await?))
+}
+
+pub(super) async fn jobs(State(control): State<Control>) -> Result<Json<Vec<JobView>>, Refusal> {
+    Ok(Json(control.jobs.jobs().await?))
+}
+
+pub(super) async fn audit(
+    State(control): State<Control>,
+    page: Result<Query<Page>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Vec<AuditEntry>>, Refusal> {
+    let Query(Page { after, limit }) = page.map_err(|error| {
+        ControlError::new(Code::InvalidRequest, error.body_text())
+            .with_hint("ask for audit?after=NUMBER&limit=NUMBER")
+    })?;
+    let limit = limit.unwrap_or(MAX_PAGE).min(MAX_PAGE);
+    Ok(Json(control.audit.audit(after, limit).await?))
+}
+
+const MAX_PAGE: u32 = 1_000;

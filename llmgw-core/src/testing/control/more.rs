@@ -1,0 +1,160 @@
+//! The promises of keys, settings, jobs and the audit log.
+
+use super::{
+    Fixture, Violation, promises,
+    verdict::{done, equal, holds, refused},
+};
+use crate::{
+    api::admin::KeyView,
+    cluster::audit::{AuditEntry, ChainHead, verify_chain},
+    control::Control,
+    error::Code,
+    id::KeyId,
+    units::Bytes,
+};
+
+pub(super) async fn a_key_is_listed_from_its_making_to_its_revocation(
+    control: &Control,
+) -> Result<(), Violation> {
+    let before = keys(control).await?;
+    let first = done(
+        "a key is made",
+        control.tenancy.create_key("  conformance: one ").await,
+    )?;
+    let second = done(
+        "another of the same name",
+        control.tenancy.create_key("conformance: one").await,
+    )?;
+    equal("its name", &"conformance: one", &first.key.name.as_str())?;
+    holds(
+        "each key has an id and a secret of its own",
+        first.key.id != second.key.id && first.secret != second.secret && !first.secret.is_empty(),
+        &(first.key.id, second.key.id),
+    )?;
+    let listed = keys(control).await?;
+    holds(
+        "keys come by id, each once, those that were made too",
+        listed.is_sorted_by(|a, b| a.id < b.id)
+            && listed.contains(&first.key)
+            && listed.contains(&second.key),
+        &listed,
+    )?;
+    for key in [first.key.id, second.key.id] {
+        done("a revocation", control.tenancy.revoke_key(key).await)?;
+        refused(
+            "a key can't be revoked twice",
+            Code::NotFound,
+            control.tenancy.revoke_key(key).await,
+        )?;
+    }
+    equal(
+        "revoked keys are not listed",
+        &before,
+        &keys(control).await?,
+    )
+}
+
+pub(super) async fn keys_that_cannot_be_are_refused(control: &Control) -> Result<(), Violation> {
+    let before = keys(control).await?;
+    for name in ["", "   ", "a\nb", &"x".repeat(129)] {
+        refused(
+            "a key's name can be read",
+            Code::InvalidRequest,
+            control.tenancy.create_key(name).await,
+        )?;
+    }
+    refused(
+        "an unknown key is not found",
+        Code::NotFound,
+        control.tenancy.revoke_key(KeyId::generate()).await,
+    )?;
+    equal(
+        "a refusal leaves the keys as they were",
+        &before,
+        &keys(control).await?,
+    )
+}
+
+pub(super) async fn declared_models_are_in_the_settings(
+    fixture: &Fixture,
+) -> Result<(), Violation> {
+    let settings = done("settings", fixture.control.settings.settings().await)?;
+    holds(
+        "a declared model is in the settings",
+        settings
+            .models
+            .iter()
+            .any(|model| model.name == fixture.declared.as_str()),
+        &settings.models,
+    )
+}
+
+pub(super) async fn jobs_are_ordered(control: &Control) -> Result<(), Violation> {
+    let jobs = done("jobs", control.jobs.jobs().await)?;
+    holds(
+        "jobs come by node, then by subject",
+        jobs.is_sorted_by(|a, b| {
+            (&a.hostname, a.node, &a.subject) <= (&b.hostname, b.node, &b.subject)
+        }),
+        &jobs,
+    )
+}
+
+pub(super) async fn orders_are_written_down(control: &Control) -> Result<(), Violation> {
+    let before = log(control).await?;
+    let name = promises::name("conformance/audited")?;
+    let definition = promises::definition(name.as_str(), &[], Bytes::gib(1));
+    done("an addition", control.catalog.add(definition).await)?;
+    done("a removal", control.catalog.remove(&name).await)?;
+    let key = done("a key", control.tenancy.create_key("audited").await)?;
+    done(
+        "its revocation",
+        control.tenancy.revoke_key(key.key.id).await,
+    )?;
+    let after = log(control).await?;
+    let fresh = after.get(before.len()..).unwrap_or_default();
+    let orders: Vec<(&str, &str)> = fresh
+        .iter()
+        .map(|entry| (entry.action.as_str(), entry.subject.as_str()))
+        .collect();
+    let id = key.key.id.to_string();
+    let expected = [
+        ("model.add", name.as_str()),
+        ("model.remove", name.as_str()),
+        ("key.create", id.as_str()),
+        ("key.revoke", id.as_str()),
+    ];
+    equal("every order has its entry", &expected.to_vec(), &orders)?;
+    holds(
+        "entries form a chain",
+        verify_chain(ChainHead::EMPTY, &after).is_ok(),
+        &after,
+    )?;
+    let last = after.last().map_or(0, |entry| entry.seq);
+    let page = done(
+        "a page",
+        control.audit.audit(last.saturating_sub(2), 1).await,
+    )?;
+    equal(
+        "a page begins after the number and has no more than was asked for",
+        &vec![last.saturating_sub(1)],
+        &page.iter().map(|entry| entry.seq).collect::<Vec<u64>>(),
+    )
+}
+
+async fn keys(control: &Control) -> Result<Vec<KeyView>, Violation> {
+    done("keys", control.tenancy.keys().await)
+}
+
+/// The whole log, page by page.
+async fn log(control: &Control) -> Result<Vec<AuditEntry>, Violation> {
+    let mut entries: Vec<AuditEntry> = Vec::new();
+    loop {
+        let after = entries.last().map_or(0, |entry| entry.seq);
+        let page = done("audit", control.audit.audit(after, 1_000).await)?;
+        if page.is_empty() {
+            return Ok(entries);
+        }
+        entries.extend(page);
+    }
+}

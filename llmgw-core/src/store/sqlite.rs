@@ -86,13 +86,17 @@ impl SqliteStore {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .idle_timeout(None)
             .max_lifetime(None);
-        let writer = pool
-            .clone()
-            .min_connections(1)
-            .max_connections(1)
-            .connect_with(options.clone())
-            .await
-            .map_err(failed("opening the database file"))?;
+        let one = pool.clone().min_connections(1).max_connections(1);
+        let begun = tokio::time::Instant::now();
+        // Of many who switch a new file to the write-ahead log at once, SQLite lets all but one fail without a wait.
+        let writer = loop {
+            match one.clone().connect_with(options.clone()).await {
+                Err(error) if is_busy(&error) && begun.elapsed() < BUSY_TIMEOUT => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                opened => break opened.map_err(failed("opening the database file"))?,
+            }
+        };
         let store = Self {
             path,
             readers: pool
@@ -371,6 +375,13 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    // The lowest byte of an extended code is the plain one.
+    code.and_then(|code| code.parse::<u32>().ok())
+        .is_some_and(|code| code & 0xff == SQLITE_BUSY)
+}
+
 /// Makes the file for its owner only, before SQLite would make it for all; leaves one that is there as it is.
 async fn create_private(path: &Path) -> io::Result<()> {
     let named =
@@ -466,6 +477,8 @@ const TOTALS: &str = "
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the busy timeout, so that the error that comes first is the one that says why.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+const SQLITE_BUSY: u32 = 5;
 const READERS: u32 = 4;
 
 #[cfg(test)]

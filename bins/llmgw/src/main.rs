@@ -38,7 +38,8 @@ fn main() -> ExitCode {
     let code = runtime.block_on(async {
         match cli.command {
             Command::Up(args) => {
-                signals::init_logging_at("warn");
+                // What the controller warns of is shown as progress already.
+                signals::init_logging_at("warn,llmgw_sched=error");
                 match up::run(args).await {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(failure) => failure.report(),

@@ -131,6 +131,8 @@ pub enum Why {
     NodeLost,
     /// Its node no longer knows it.
     Vanished,
+    /// Its agent was told to end, and ended it.
+    AgentEnded,
 }
 
 /// What [`step`] decided.
@@ -259,21 +261,26 @@ fn adopt(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -
 }
 
 fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duration) -> Vec<Action> {
-    let failed = |(id, given): (&ReplicaId, &Assignment)| {
+    let ended = |(id, given): (&ReplicaId, &Assignment)| {
         let status = observed.nodes.get(&given.node)?.replicas.get(id)?;
-        let why = match status.state {
-            ReplicaState::Failed => "failed without saying why",
-            ReplicaState::Stopped => "ended by itself",
-            _ => return None,
-        };
-        let error = status.error.clone().unwrap_or_else(|| why.to_owned());
-        Some(Action::Fail {
-            replica: *id,
-            error,
-            log_tail: status.log_tail.clone(),
-        })
+        match status.state {
+            ReplicaState::Failed => Some(Action::Fail {
+                replica: *id,
+                error: status
+                    .error
+                    .clone()
+                    .unwrap_or_else(|| "failed without saying why".to_owned()),
+                log_tail: status.log_tail.clone(),
+            }),
+            // An agent that is told to end ends its engines: nobody's failure.
+            ReplicaState::Stopped => Some(Action::Forget {
+                replica: *id,
+                why: Why::AgentEnded,
+            }),
+            _ => None,
+        }
     };
-    memory.assignments.iter().filter_map(failed).collect()
+    memory.assignments.iter().filter_map(ended).collect()
 }
 
 fn let_go(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {

@@ -398,3 +398,27 @@ fn a_replica_that_its_node_forgot_is_placed_again() {
         "{actions:?}"
     );
 }
+
+#[test]
+fn an_agent_that_ends_its_engines_is_no_failure_of_the_model() {
+    let mut cluster = Cluster::new(1);
+    cluster.step();
+    cluster.report(ReplicaState::Ready);
+    cluster.step();
+    cluster.report(ReplicaState::Stopped);
+    let actions = cluster.step();
+    assert!(
+        matches!(
+            actions[..],
+            [
+                Action::Forget {
+                    why: Why::AgentEnded,
+                    ..
+                },
+                Action::Place { .. }
+            ]
+        ),
+        "{actions:?}"
+    );
+    assert!(cluster.memory.histories.is_empty());
+}

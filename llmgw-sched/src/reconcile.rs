@@ -266,10 +266,7 @@ fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duratio
         match status.state {
             ReplicaState::Failed => Some(Action::Fail {
                 replica: *id,
-                error: status
-                    .error
-                    .clone()
-                    .unwrap_or_else(|| "failed without saying why".to_owned()),
+                error: failure(status),
                 log_tail: status.log_tail.clone(),
             }),
             // An agent that is told to end ends its engines: nobody's failure.
@@ -281,6 +278,22 @@ fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duratio
         }
     };
     memory.assignments.iter().filter_map(ended).collect()
+}
+
+/// What went wrong, with the last thing that the engine said: an exit code alone helps nobody.
+fn failure(status: &ReplicaStatus) -> String {
+    let error = status
+        .error
+        .as_deref()
+        .unwrap_or("failed without saying why");
+    let said = status.log_tail.iter().rev();
+    match said.map(|line| line.trim()).find(|line| !line.is_empty()) {
+        Some(line) => format!(
+            "{error}: {}",
+            line.chars().take(MAX_SAID).collect::<String>()
+        ),
+        None => error.to_owned(),
+    }
 }
 
 fn let_go(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
@@ -435,6 +448,8 @@ fn fleet_replica(spec: &ReplicaSpec, leaving: bool) -> FleetReplica {
     }
 }
 
+/// Characters of an engine's last line that go into a reason.
+const MAX_SAID: usize = 300;
 /// Seven heartbeats: a node that is only slow is not lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
 /// An agent says every replica of a desired state as soon as it has read it; this is for a slow one.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Up(args) => {
                 // What the controller warns of is shown as progress already.
-                signals::init_logging_at("warn,llmgw_sched=error");
+                signals::init_logging_at("warn,llmgw_sched=error,llmgw_agent::supervise=error");
                 match up::run(args).await {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(failure) => failure.report(),

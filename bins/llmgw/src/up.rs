@@ -69,6 +69,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let greeting = Greeting {
         address: running.listen(),
         admin: running.admin_listen(),
+        data_dir: running.data().path().to_owned(),
         key,
     };
     tokio::select! {
@@ -99,7 +100,8 @@ async fn until_served(
 ) -> Result<(), Fault> {
     let mut routes = running.controller().routes();
     let mut progress = Progress::new();
-    let mut greeting = Some(greeting);
+    let mut key_told = false;
+    let mut tried = false;
     loop {
         progress.show(&reports.borrow_and_update());
         let table: Arc<RouteTable> = Arc::clone(&routes.borrow_and_update());
@@ -108,14 +110,17 @@ async fn until_served(
             match (&route.endpoints[..], &route.waiting) {
                 ([_, ..], _) => {
                     progress.note(name, &format!("{name} is ready"));
-                    if let Some(greeting) = greeting.take() {
+                    if !tried {
+                        tried = true;
                         progress.clear();
-                        greeting.print(name);
-                        running.data().forget_first_key()?;
+                        tell_key(running, &greeting, &mut key_told)?;
+                        greeting.try_it(name);
                     }
                 }
                 ([], Waiting::Unplaceable(reason) | Waiting::Parked(reason)) => {
                     progress.note(name, reason);
+                    // Nobody should wait for a model to learn how to ask why it does not come.
+                    tell_key(running, &greeting, &mut key_told)?;
                 }
                 ([], Waiting::Loading(doing)) => progress.doing(name, doing),
             }
@@ -128,6 +133,15 @@ async fn until_served(
             return Ok(());
         }
     }
+}
+
+/// Tells the key, the first time.
+fn tell_key(running: &Running, greeting: &Greeting, told: &mut bool) -> Result<(), Fault> {
+    if std::mem::replace(told, true) {
+        return Ok(());
+    }
+    greeting.tell_key();
+    running.data().forget_first_key()
 }
 
 fn key_is(first: &FirstKey, file: Option<PathBuf>) -> KeyIs {

@@ -6,6 +6,7 @@
 //! | `server.id` | who this control plane is | it takes its own lease back after a crash, at once |
 //! | `hashing.key` | the key that secrets are hashed with | without it, no API key would be known any more |
 //! | `admin.token` | the admin API's token | `llmgw ctl` on this machine finds it here |
+//! | `admin.url` | where the admin API listens | `llmgw ctl` on this machine finds it here |
 //! | `agent.token` | the secret that admits agents | agents on this machine read it here |
 //! | `first-key` | the first API key, until it was shown | a crash before that must not lose it |
 //! | `llmgw.db` | the store, unless it is elsewhere | |
@@ -101,6 +102,14 @@ impl DataDir {
     /// When the file can't be read or made.
     pub fn admin_token(&self) -> Result<String, Fault> {
         self.text_or("admin.token", random_hex)
+    }
+
+    /// Writes down where the admin API listens, for `llmgw ctl` on this machine.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn note_admin_url(&self, url: &str) -> Result<(), Fault> {
+        write_private(&self.path.join(ADMIN_URL_FILE), url)
     }
 
     /// The secret that admits agents.
@@ -220,6 +229,8 @@ fn random_hex() -> Result<String, Fault> {
     Ok(data_encoding::HEXLOWER.encode(random.expose()))
 }
 
+/// Where a running control plane's admin API is, in its data directory.
+pub const ADMIN_URL_FILE: &str = "admin.url";
 /// No file that is read here is larger.
 const SMALL: u64 = 4_096;
 

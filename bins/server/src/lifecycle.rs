@@ -203,6 +203,7 @@ impl Server {
         let backs = TaskTracker::new();
         let listen = local(CLIENTS, &clients)?;
         let admin_listen = local(ADMIN, &admin)?;
+        data.note_admin_url(&format!("http://{admin_listen}"))?;
         let cluster_listen = agents
             .as_ref()
             .map(|(listener, _)| local(AGENTS, listener))

@@ -153,6 +153,13 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         },
         |(name, _)| name.to_owned(),
     );
+    let known = |key: &str| matches!(key, "memory" | "context" | "parallel");
+    if let Some(key) = fields.keys().find(|key| !known(key)) {
+        return Err(wrong(
+            format!("{key} is not a setting"),
+            Some(FORM.to_owned()),
+        ));
+    }
     let mut number = |key: &str| {
         let value = fields.remove(key);
         value
@@ -175,12 +182,6 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         })?
         .parse()
         .map_err(|error| wrong(format!("memory: {error}"), None))?;
-    if let Some((key, _)) = fields.into_iter().next() {
-        return Err(wrong(
-            format!("{key} is not a setting"),
-            Some(FORM.to_owned()),
-        ));
-    }
     let parallel = parallel
         .map(|value| u32::try_from(value).map_err(|_| wrong("parallel is too large".into(), None)))
         .transpose()?;

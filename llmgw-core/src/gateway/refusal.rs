@@ -154,14 +154,10 @@ impl From<NoRoute> for Refusal {
                 Code::ModelLoading,
                 format!("{model} is not ready yet: {state}"),
             ),
-            NoRoute::NoEndpoint(model, Waiting::Unplaceable(why)) => Self::new(
-                Code::ModelUnplaceable,
-                format!("{model} is not placed: {why}"),
-            ),
-            NoRoute::NoEndpoint(model, Waiting::Parked(why)) => Self::new(
-                Code::ModelParked,
-                format!("{model} failed too often and is not started again by itself: {why}"),
-            ),
+            NoRoute::NoEndpoint(_, Waiting::Unplaceable(why)) => {
+                Self::new(Code::ModelUnplaceable, why)
+            }
+            NoRoute::NoEndpoint(_, Waiting::Parked(why)) => Self::new(Code::ModelParked, why),
         }
     }
 }

@@ -25,7 +25,10 @@ use super::{
     snapshot::{Entry, Snapshot},
     views::{self, Surroundings},
 };
-use crate::{planner, reconcile};
+use crate::{
+    planner,
+    reconcile::{self, standing},
+};
 
 #[async_trait]
 impl Catalog for ControllerHandle {
@@ -79,7 +82,7 @@ impl Catalog for ControllerHandle {
                     Code::Conflict,
                     format!("{name} is declared where this control plane was started"),
                 )
-                .with_hint("take it out of the settings or the command line and restart"));
+                .with_hint("take it out of the settings or the command line and restart; the starter model runs where neither names one"));
             }
             let epoch = shared.note("model.remove", name.as_str()).await?;
             shared
@@ -107,6 +110,14 @@ impl Catalog for ControllerHandle {
             now,
         );
         let report = planner::trial(&fleet, model);
+        let standing = standing::waiting(
+            model,
+            &snapshot.observed,
+            &snapshot.memory,
+            snapshot.reports.get(model.name()),
+            now,
+        );
+        let placed = snapshot.memory.serving(model.name()) >= u64::from(model.replicas());
         let counting = snapshot
             .memory
             .assignments
@@ -114,9 +125,18 @@ impl Catalog for ControllerHandle {
             .filter(|(_, given)| given.spec.model == *model.name() && given.draining.is_none());
         Ok(Explanation {
             model: model.name().clone(),
-            placed: snapshot.memory.serving(model.name()) >= u64::from(model.replicas()),
             replicas: counting.map(|(id, _)| *id).collect(),
-            headline: render::headline(&report),
+            headline: match standing {
+                // It would fit, and does not run all the same: that is the reason to tell.
+                Waiting::Parked(why) if !placed => {
+                    format!("{why}; `llmgw ctl retry {}` tries it again", model.name())
+                }
+                Waiting::Loading(why) if !placed && report.fits.is_some() => why,
+                Waiting::Parked(_) | Waiting::Loading(_) | Waiting::Unplaceable(_) => {
+                    render::headline(&report)
+                }
+            },
+            placed,
             report,
         })
     }

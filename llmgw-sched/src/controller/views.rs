@@ -250,8 +250,9 @@ fn attention(
     lines.extend(parked.map(|model| {
         let error = model.last_error.as_deref().unwrap_or("no reason was given");
         format!(
-            "{} is parked after {} failures: {error}",
-            model.name, model.failures
+            "{name} is parked after {} failures: {error}; `llmgw ctl retry {name}` tries it again",
+            model.failures,
+            name = model.name,
         )
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));

@@ -168,9 +168,9 @@ impl History {
         self.failures = self.failures.saturating_add(1);
         self.last_error = Some(error.to_owned());
         self.parked = self.failures >= PARKED_AFTER;
-        // 1, 2, 4, 8 seconds.
-        let doublings = self.failures.saturating_sub(1).min(PARKED_AFTER);
-        self.retry_at = now + Duration::from_secs(1 << doublings);
+        // 1, 4, 16, 64 seconds: a network that is away for a minute parks nothing.
+        let steps = self.failures.saturating_sub(1).min(PARKED_AFTER);
+        self.retry_at = now + Duration::from_secs(1 << (2 * steps));
     }
 }
 

@@ -213,7 +213,7 @@ fn failures_back_off_and_then_park() {
             [],
             "failure {failure}: not tried again at once"
         );
-        cluster.now += 60;
+        cluster.now += 64;
         cluster.report(ReplicaState::Failed);
     }
     assert_eq!(cluster.step(), []);
@@ -226,7 +226,7 @@ fn failures_back_off_and_then_park() {
         None,
         seconds(cluster.now),
     );
-    let expected = "m failed 5 times in a row and is not tried again: it broke";
+    let expected = "m failed 5 times in a row and is not tried again: it broke: last words";
     assert_eq!(waiting, llmgw_core::route::Waiting::Parked(expected.into()));
     assert_eq!(cluster.memory.histories[&name].first_log, ["last words"]);
     assert!(cluster.memory.absolve(&name));
@@ -243,7 +243,7 @@ fn a_model_that_crashes_soon_after_ready_still_parks() {
         cluster.now += 30;
         cluster.report(ReplicaState::Failed);
         cluster.step();
-        cluster.now += 60;
+        cluster.now += 64;
         cluster.report(ReplicaState::Failed);
     }
     assert!(

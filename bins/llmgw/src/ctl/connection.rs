@@ -11,22 +11,16 @@ use std::{
 
 use clap::Args;
 use llmgw_core::{admin_client::AdminClient, control::Control};
-use llmgw_server::{admin::AdminToken, args::default_data_dir};
+use llmgw_server::{admin::AdminToken, args::default_data_dir, data_dir::ADMIN_URL_FILE};
 
 use crate::failure::{Cause, Failure};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub(super) struct Connection {
-    /// Where the admin API is
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "LLMGW_ADMIN_URL",
-        default_value = "http://127.0.0.1:8082",
-        global = true
-    )]
-    admin_url: String,
+    /// Where the admin API is [default: what a local control plane wrote down, else http://127.0.0.1:8082]
+    #[arg(long, value_name = "URL", env = "LLMGW_ADMIN_URL", global = true)]
+    admin_url: Option<String>,
     /// The admin token; read from the data directory when not given
     #[arg(
         long,
@@ -70,7 +64,7 @@ impl Connection {
             Some(token) => token.clone(),
             None => read_token(&self.token_file()?)?,
         };
-        Ok(AdminClient::new(&self.admin_url, &token)?.control())
+        Ok(AdminClient::new(&self.url(), &token)?.control())
     }
 
     /// Says where a token came from that was refused.
@@ -88,10 +82,26 @@ impl Connection {
             Ok(path) => failure.with_hint(format!(
                 "it came from {}; is that the data directory of the control plane at {}?",
                 path.display(),
-                self.admin_url
+                self.url()
             )),
             Err(_) => failure,
         }
+    }
+
+    /// The address that was given, or that of the control plane of the data directory.
+    fn url(&self) -> String {
+        if let Some(url) = self.admin_url.as_ref().filter(|url| !url.is_empty()) {
+            return url.clone();
+        }
+        let directory = self.data_dir.clone().or_else(default_data_dir);
+        let written = directory.and_then(|directory| {
+            let mut text = String::new();
+            let file = File::open(directory.join(ADMIN_URL_FILE)).ok()?;
+            file.take(MAX_TOKEN).read_to_string(&mut text).ok()?;
+            Some(text.trim().to_owned())
+        });
+        let written = written.filter(|url| !url.is_empty());
+        written.unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
 
     fn given(&self) -> Option<&Token> {
@@ -143,5 +153,6 @@ fn read_token(path: &Path) -> Result<Token, Failure> {
     Ok(Token(token.to_owned()))
 }
 
+const DEFAULT_URL: &str = "http://127.0.0.1:8082";
 /// A token is 64 characters; whatever is longer is another file.
 const MAX_TOKEN: u64 = 4_096;

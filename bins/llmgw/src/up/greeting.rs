@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use llmgw_server::args::default_data_dir;
+
 use super::progress::say;
 
 /// What is told when the first model serves.
@@ -9,6 +11,8 @@ use super::progress::say;
 pub(super) struct Greeting {
     pub(super) address: SocketAddr,
     pub(super) admin: SocketAddr,
+    /// Where everything is kept, in full.
+    pub(super) data_dir: PathBuf,
     pub(super) key: KeyIs,
 }
 
@@ -24,21 +28,33 @@ pub(super) enum KeyIs {
 }
 
 impl Greeting {
+    /// Tells the key, and where operators ask. Said once: with the first model that serves, or that can't.
+    pub(super) fn tell_key(&self) {
+        match &self.key {
+            KeyIs::Shown(secret) => say(&format!("the API key, shown this once: {secret}")),
+            KeyIs::InFile(file) => say(&format!("the API key is in {}", file.display())),
+            KeyIs::ShownBefore => say("the API key is one that was made before; \
+                 lost it? `llmgw ctl keys create NAME` makes another"),
+        }
+        let usual = default_data_dir().and_then(|usual| usual.canonicalize().ok());
+        let directory = if usual.as_ref() == Some(&self.data_dir) {
+            String::new()
+        } else {
+            let directory = self.data_dir.display().to_string();
+            format!(" --data-dir {}", shell_quoted(&directory))
+        };
+        say(&format!(
+            "admin API on http://{}: `llmgw ctl{directory} status`",
+            self.admin
+        ));
+    }
+
+    /// Gives the line to paste.
     #[expect(
         clippy::print_stdout,
         reason = "the line to paste is this command's data"
     )]
-    pub(super) fn print(&self, model: &str) {
-        match &self.key {
-            KeyIs::Shown(secret) => say(&format!("the API key, shown this once: {secret}")),
-            KeyIs::InFile(file) => say(&format!("the API key is in {}", file.display())),
-            KeyIs::ShownBefore => say("the API key is the one that the first start showed; \
-                 lost it? start once with --api-key-file FILE for a new one"),
-        }
-        say(&format!(
-            "admin API on http://{}: `llmgw ctl status`",
-            self.admin
-        ));
+    pub(super) fn try_it(&self, model: &str) {
         say("try it:");
         println!("{}", self.curl(model));
     }
@@ -100,6 +116,7 @@ mod tests {
         let greeting = Greeting {
             address: "0.0.0.0:8080".parse().unwrap(),
             admin: "127.0.0.1:8082".parse().unwrap(),
+            data_dir: PathBuf::from("/data"),
             key: KeyIs::InFile(PathBuf::from("/home/some one/it's key")),
         };
         let line = greeting.curl("m");

@@ -101,7 +101,7 @@ impl Elector {
             (Event::Renewed { called_at }, State::Leading { epoch, .. }) => {
                 self.led(epoch, called_at)
             }
-            (Event::Failed, State::Leading { epoch, until, .. }) => {
+            (Event::Failed, State::Leading { epoch, until, .. }) if now < until => {
                 // Still ours until it runs out: losing sight of the store is no reason to stop.
                 State::Leading {
                     epoch,
@@ -191,6 +191,23 @@ mod tests {
         elector.on(Event::Failed, seconds(3));
         assert_eq!(elector.leading(seconds(8)), Some(1));
         assert_eq!(elector.leading(seconds(9)), None);
+    }
+
+    #[test]
+    fn a_store_that_stays_away_is_not_asked_without_a_pause() {
+        let mut elector = Elector::new(TTL);
+        let called_at = seconds(0);
+        elector.on(
+            Event::Acquired {
+                epoch: 1,
+                called_at,
+            },
+            seconds(0),
+        );
+        for now in [3, 9, 10] {
+            elector.on(Event::Failed, seconds(now));
+            assert!(matches!(elector.next(seconds(now)), Next::Wait(_)), "{now}");
+        }
     }
 
     #[test]

@@ -117,10 +117,18 @@ impl SqliteStore {
 
     /// Begins a transaction that nobody can write beside.
     async fn begin(&self, doing: &'static str) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        self.writer
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(failed(doing))
+        match self.writer.begin_with("BEGIN IMMEDIATE").await {
+            // SQLite ends a transaction by itself on a full disk, and then the connection and its count of open
+            // transactions disagree for ever: a new one is right again.
+            Err(sqlx::Error::InvalidSavePointStatement | sqlx::Error::BeginFailed) => {
+                if let Ok(connection) = self.writer.acquire().await {
+                    drop(connection.close().await);
+                }
+                let again = self.writer.begin_with("BEGIN IMMEDIATE").await;
+                again.map_err(failed(doing))
+            }
+            begun => begun.map_err(failed(doing)),
+        }
     }
 
     /// Begins a transaction in which `epoch` holds the lease, to its end.

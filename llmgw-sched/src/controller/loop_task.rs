@@ -1,7 +1,7 @@
 //! The task that owns all state: takes events in, steps, tells agents, publishes.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry as Slot},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry as Slot},
     sync::Arc,
     time::Duration,
 };
@@ -26,7 +26,7 @@ use super::{
     session::Outbox,
     snapshot::{Entry, Snapshot},
 };
-use crate::reconcile::{Action, Memory, ObservedNode, step};
+use crate::reconcile::{Action, Memory, ObservedNode, is_lost, step};
 
 /// What the loop is told.
 #[derive(Debug)]
@@ -330,10 +330,18 @@ impl LoopTask {
     }
 
     fn tell_agents(&mut self) {
+        let now = self.shared.clock.monotonic();
+        let nodes = self.state.observed.nodes.iter();
+        let lost: BTreeSet<NodeId> = nodes
+            .filter(|(_, node)| is_lost(node, now))
+            .map(|(id, _)| *id)
+            .collect();
         for (node, session) in self
             .sessions
             .iter_mut()
-            .filter(|(_, session)| session.reported)
+            // A node that is lost has nothing assigned, and would end what it runs: it is told again when it is
+            // heard, and what it runs has been taken back.
+            .filter(|(node, session)| session.reported && !lost.contains(node))
         {
             let given = self
                 .state

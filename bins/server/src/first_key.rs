@@ -48,6 +48,7 @@ pub async fn ensure(
     if let Some(file) = file {
         let there = read_small(file).ok().is_some_and(|text| known(&text));
         if !there {
+            refuse_what_is_no_key(file)?;
             let secret = Secret::generate().map_err(Fault::Entropy)?;
             // The file first: a key that is in the store and in no file could never be used.
             write_private(file, secret.expose())?;
@@ -66,6 +67,28 @@ pub async fn ensure(
     data.keep_first_key(&secret)?;
     insert(&secret, "first", hashing_key, store, epoch, clock).await?;
     Ok(FirstKey::Show(secret))
+}
+
+/// A file that somebody named by mistake must not be overwritten: only one that is empty, or holds a key.
+fn refuse_what_is_no_key(file: &Path) -> Result<(), Fault> {
+    let wrong = |problem: &str| Fault::Settings {
+        origin: format!("--api-key-file {}", file.display()),
+        problem: problem.to_owned(),
+        hint: Some("name a file that is not there yet".to_owned()),
+    };
+    let Ok(metadata) = std::fs::symlink_metadata(file) else {
+        return Ok(());
+    };
+    if !metadata.is_file() {
+        return Err(wrong("it is no ordinary file"));
+    }
+    let text = read_small(file).map_err(|error| wrong(&format!("it can't be read: {error}")))?;
+    if text.is_empty() || text.starts_with(Secret::PREFIX) {
+        return Ok(());
+    }
+    Err(wrong(
+        "it holds something that is no API key, and is not overwritten",
+    ))
 }
 
 async fn insert(

@@ -34,6 +34,8 @@ use self::identity::ProcessIdentity;
 ///   process MUST NOT be hit.
 /// * `stop` returns when no process of the tree is left, or with an error that says which are. It MAY be called
 ///   for a replica that was never started, and again after it has returned; then it ends what it finds.
+/// * Not being able to look, for want of file descriptors say, is an error and MUST NOT be taken for the end of a
+///   process.
 /// * Dropping a future of `start` or `stop` leaves the tree known or findable, so that `stop` can finish.
 /// * [`release`](Self::release) ends nothing: what runs goes on without the agent.
 /// * Methods may be called at the same time for different replicas; for one replica, one at a time besides
@@ -68,12 +70,18 @@ pub trait ProcessRuntime: fmt::Debug + Send + Sync + 'static {
     /// When a process can't be ended.
     async fn stop(&self, replica: ReplicaId, grace: Duration) -> Result<(), ProcessError>;
 
-    /// What each tree uses, of those that can be seen.
-    async fn usage(&self) -> BTreeMap<ReplicaId, Usage>;
+    /// What each tree uses, of those that run.
+    ///
+    /// # Errors
+    /// When that can't be told now.
+    async fn usage(&self) -> Result<BTreeMap<ReplicaId, Usage>, ProcessError>;
 
     /// Lists what earlier lives of the agent have left: trees that are marked as this agent's and belong to no
     /// replica that was started or adopted here.
-    async fn leftovers(&self) -> Vec<Leftover>;
+    ///
+    /// # Errors
+    /// When that can't be told now.
+    async fn leftovers(&self) -> Result<Vec<Leftover>, ProcessError>;
 
     /// Ends leftovers, and waits until they have ended.
     ///
@@ -211,6 +219,9 @@ impl Coded for ProcessError {
                     program.display()
                 ))
             }
+            Self::Start { source, .. } | Self::File { source, .. } if exhausted(source) => {
+                Some(DESCRIPTORS_HINT.to_owned())
+            }
             Self::Unending { .. } => Some(
                 "a process that ignores SIGKILL waits for a disk or a driver; look for it with ps"
                     .to_owned(),
@@ -219,6 +230,21 @@ impl Coded for ProcessError {
         }
     }
 }
+
+/// Whether an error says that this process, or the machine, has no means left: no file descriptors, no memory
+/// for sockets, no port. It says nothing of whom the call was meant for.
+pub(crate) fn exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        number,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::ADDRNOTAVAIL)
+    )
+}
+
+/// What helps against the commonest of those.
+pub(crate) const DESCRIPTORS_HINT: &str =
+    "raise the limit of open files (ulimit -n, LimitNOFILE=), or close connections";
 
 /// Chooses from a binary's environment what its engines get too.
 pub fn inherited<I>(environment: I) -> Vec<(OsString, OsString)>

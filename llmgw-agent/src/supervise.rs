@@ -149,7 +149,7 @@ impl Supervisor {
     /// called once, before the first [`converge`](Self::converge).
     ///
     /// # Errors
-    /// When the ledger can't be read.
+    /// When the ledger or the processes can't be read: what runs is then neither ended nor taken over.
     pub async fn adopt(&self) -> io::Result<Adoption> {
         let shared = &self.shared;
         let ledger = shared.ledger.clone();
@@ -166,6 +166,7 @@ impl Supervisor {
             }
         }
         let leftovers = shared.deps.runtime.leftovers().await;
+        let leftovers = leftovers.map_err(io::Error::other)?;
         for leftover in &leftovers {
             let pids: Vec<u32> = leftover
                 .processes

@@ -42,12 +42,12 @@ async fn a_replica_becomes_ready_and_leaves_nothing_when_it_is_not_asked_for() {
         panic!("one entry");
     };
     assert_eq!((&entry.spec, entry.port), (&spec, port));
-    assert!(entry.process.as_ref().unwrap().is_alive());
+    assert!(entry.process.as_ref().unwrap().is_alive().unwrap());
     let tree = home.processes(3).await;
 
     supervisor.converge(&[]);
     forgotten(&supervisor, spec.id).await;
-    assert!(tree.iter().all(|process| !process.is_alive()));
+    assert!(tree.iter().all(|process| !process.is_alive().unwrap()));
     assert!(home.entries().is_empty());
     supervisor.shutdown(Ending::StopEngines).await;
 }
@@ -124,7 +124,10 @@ async fn an_engine_that_is_another_replicas_is_never_ready() {
         let expected = [problem, "does not listen"];
         assert!(expected.iter().any(|text| error.contains(text)), "{error}");
     }
-    let alive = home.pids().into_iter().filter_map(ProcessIdentity::of);
+    let alive = home
+        .pids()
+        .into_iter()
+        .filter_map(|pid| ProcessIdentity::of(pid).unwrap());
     assert_eq!(alive.count(), 0);
     supervisor.shutdown(Ending::StopEngines).await;
 }
@@ -134,7 +137,10 @@ async fn an_engine_that_falls_silent_is_ended() {
     let home = Home::new();
     let error = fall_silent(&home, json!({}), PATIENCE).await;
     assert!(error.contains("no health check"), "{error}");
-    let alive = home.pids().into_iter().filter_map(ProcessIdentity::of);
+    let alive = home
+        .pids()
+        .into_iter()
+        .filter_map(|pid| ProcessIdentity::of(pid).unwrap());
     assert_eq!(alive.count(), 0);
 }
 
@@ -181,10 +187,10 @@ async fn requests_in_flight_are_waited_for() {
     supervisor.converge(&[]);
     let draining = reported(&supervisor, spec.id, ReplicaState::Draining).await;
     assert!(draining.endpoint.is_some());
-    assert!(engine[0].is_alive());
+    assert!(engine[0].is_alive().unwrap());
     fs::write(&busy, "0").unwrap();
     forgotten(&supervisor, spec.id).await;
-    assert!(!engine[0].is_alive());
+    assert!(!engine[0].is_alive().unwrap());
     supervisor.shutdown(Ending::StopEngines).await;
 }
 
@@ -269,7 +275,7 @@ async fn the_next_life_takes_over_and_waits_for_orders() {
     let adopted = reported(&after, spec.id, ReplicaState::Ready).await;
     assert_eq!(adopted.spec, spec);
     after.converge(std::slice::from_ref(&spec));
-    assert!(leader.is_alive());
+    assert!(leader.is_alive().unwrap());
     assert_eq!(home.pids().len(), 2, "nothing was started again");
 
     after.converge(&[]);
@@ -289,7 +295,7 @@ async fn an_adopted_engine_that_is_busy_is_not_asked_for_a_token() {
     let after = home.supervisor(StandIn::open(), timing());
     after.adopt().await.unwrap();
     reported(&after, spec.id, ReplicaState::Ready).await;
-    assert!(leader.is_alive());
+    assert!(leader.is_alive().unwrap());
     fs::write(&busy, "0").unwrap();
     after.shutdown(Ending::StopEngines).await;
 }
@@ -330,7 +336,7 @@ async fn a_crash_between_intent_and_start_leaves_nothing_and_doubles_nothing() {
             ended: 1
         }
     );
-    assert!(tree.iter().all(|process| !process.is_alive()));
+    assert!(tree.iter().all(|process| !process.is_alive().unwrap()));
     assert!(home.entries().is_empty() && after.statuses().borrow().is_empty());
 
     after.converge(std::slice::from_ref(&spec));
@@ -362,7 +368,9 @@ async fn a_ledger_that_names_another_process_ends_the_engine_and_not_that_proces
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let other = ProcessIdentity::of(innocent.id().unwrap()).unwrap();
+    let other = ProcessIdentity::of(innocent.id().unwrap())
+        .unwrap()
+        .unwrap();
     let mut entry = home.entries().remove(0);
     // The number was given to another process, which began later than the ledger says.
     entry.process = Some(ProcessIdentity {
@@ -379,7 +387,7 @@ async fn a_ledger_that_names_another_process_ends_the_engine_and_not_that_proces
             ended: 1
         }
     );
-    assert!(other.is_alive() && !leader.is_alive());
+    assert!(other.is_alive().unwrap() && !leader.is_alive().unwrap());
     innocent.kill().await.unwrap();
     after.shutdown(Ending::StopEngines).await;
 }
@@ -399,7 +407,7 @@ async fn a_damaged_ledger_is_no_hindrance() {
             ended: 1
         }
     );
-    assert!(!leader.is_alive());
+    assert!(!leader.is_alive().unwrap());
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
     after.shutdown(Ending::StopEngines).await;
 }
@@ -425,7 +433,7 @@ async fn left_running(home: &Home, plan: Value) -> (ReplicaSpec, ProcessIdentity
     reported(&before, spec.id, ReplicaState::Ready).await;
     before.shutdown(Ending::KeepEngines).await;
     let leader = home.entries().remove(0).process.unwrap();
-    assert!(leader.is_alive());
+    assert!(leader.is_alive().unwrap());
     (spec, leader)
 }
 
@@ -435,6 +443,6 @@ async fn kill(processes: &[ProcessIdentity]) {
             .args(["-9", &process.pid.to_string()])
             .status();
         assert!(killed.unwrap().success());
-        eventually("it is dead", || !process.is_alive()).await;
+        eventually("it is dead", || !process.is_alive().unwrap()).await;
     }
 }

@@ -126,7 +126,7 @@ async fn engines_outlive_a_session_and_end_with_the_agent() {
     assert_eq!(last.replicas[0].endpoint, None);
     running.end().await.unwrap();
     assert!(home.processes(2).await.is_empty());
-    assert_eq!(home.runtime().leftovers().await, []);
+    assert_eq!(home.runtime().leftovers().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
     let engine = home.processes(1).await.remove(0);
     let node = server.hello.node;
     running.end().await.unwrap();
-    assert!(engine.is_alive());
+    assert!(engine.is_alive().unwrap());
 
     let mut running = run(stand_in(&home));
     let mut server = running.accept().await;
@@ -162,10 +162,10 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
     server
         .until(|report| (report.epoch, report.revision) == (3, 8))
         .await;
-    assert!(engine.is_alive());
+    assert!(engine.is_alive().unwrap());
     assert_eq!(home.pids().len(), 1);
     running.end().await.unwrap();
-    assert!(!engine.is_alive());
+    assert!(!engine.is_alive().unwrap());
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn an_agent_that_is_dropped_lets_go_of_everything_and_ends_no_engine() {
         Agent::build(stand_in(&home), clock.clone()).is_ok()
     })
     .await;
-    assert!(engine.is_alive());
+    assert!(engine.is_alive().unwrap());
 
     let mut running = run(stand_in(&home));
     let mut server = running.accept().await;
@@ -194,7 +194,7 @@ async fn an_agent_that_is_dropped_lets_go_of_everything_and_ends_no_engine() {
         .until(|report| states(report) == [ReplicaState::Ready])
         .await;
     running.end().await.unwrap();
-    assert!(!engine.is_alive());
+    assert!(!engine.is_alive().unwrap());
 }
 
 #[tokio::test]
@@ -209,10 +209,10 @@ async fn what_a_killed_agent_was_installing_is_ended() {
         .status();
     assert!(started.await.unwrap().success());
     let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
-    let pip = ProcessIdentity::of(pid).unwrap();
+    let pip = ProcessIdentity::of(pid).unwrap().unwrap();
     let mut running = run(stand_in(&home));
     running.accept().await;
-    assert!(!pip.is_alive());
+    assert!(!pip.is_alive().unwrap());
     running.end().await.unwrap();
 }
 

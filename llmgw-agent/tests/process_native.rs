@@ -72,7 +72,10 @@ async fn a_tree_ends_whatever_its_members_did_to_stay() {
         .stop(replica, Duration::from_millis(50))
         .await
         .unwrap();
-    let left: Vec<_> = tree.iter().filter(|process| process.is_alive()).collect();
+    let left: Vec<_> = tree
+        .iter()
+        .filter(|process| process.is_alive().unwrap())
+        .collect();
     assert!(left.is_empty(), "{left:?}");
     // Again, for nothing.
     runtime.stop(replica, GRACE).await.unwrap();
@@ -105,7 +108,7 @@ async fn children_of_an_engine_that_has_died_are_ended() {
     let children = home.processes(4).await;
     assert_eq!(children.len(), 3);
     runtime.stop(replica, GRACE).await.unwrap();
-    assert!(children.iter().all(|process| !process.is_alive()));
+    assert!(children.iter().all(|process| !process.is_alive().unwrap()));
 }
 
 #[tokio::test]
@@ -118,13 +121,13 @@ async fn the_next_life_ends_a_tree_that_it_only_knows_by_its_marks() {
     let tree = home.processes(3).await;
     before.release().await;
     assert!(
-        tree.iter().all(ProcessIdentity::is_alive),
+        tree.iter().all(|process| process.is_alive().unwrap()),
         "release ends nothing"
     );
 
     let after = home.runtime();
     after.stop(replica, GRACE).await.unwrap();
-    assert!(tree.iter().all(|process| !process.is_alive()));
+    assert!(tree.iter().all(|process| !process.is_alive().unwrap()));
 }
 
 #[tokio::test]
@@ -138,11 +141,11 @@ async fn a_running_process_is_adopted_and_its_end_noticed() {
 
     let after = home.runtime();
     after.adopt(replica, &leader).await.unwrap();
-    assert_eq!(after.leftovers().await, []);
+    assert_eq!(after.leftovers().await.unwrap(), []);
     let again = after.adopt(replica, &leader).await.unwrap_err();
     assert!(matches!(again, ProcessError::Running(_)), "{again}");
     after.stop(replica, GRACE).await.unwrap();
-    assert!(!leader.is_alive());
+    assert!(!leader.is_alive().unwrap());
     let gone = after.adopt(replica, &leader).await.unwrap_err();
     assert!(matches!(gone, ProcessError::Stranger { .. }), "{gone}");
 }
@@ -156,7 +159,9 @@ async fn a_process_that_has_the_number_of_an_engine_is_neither_adopted_nor_hit()
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let now = ProcessIdentity::of(innocent.id().unwrap()).unwrap();
+    let now = ProcessIdentity::of(innocent.id().unwrap())
+        .unwrap()
+        .unwrap();
     let earlier = ProcessIdentity {
         start_time: now.start_time - 1,
         ..now.clone()
@@ -177,7 +182,7 @@ async fn a_process_that_has_the_number_of_an_engine_is_neither_adopted_nor_hit()
     };
     runtime.end(&[leftover], Duration::ZERO).await.unwrap();
     runtime.stop(replica, Duration::ZERO).await.unwrap();
-    assert!(now.is_alive());
+    assert!(now.is_alive().unwrap());
     innocent.kill().await.unwrap();
 }
 
@@ -220,7 +225,7 @@ async fn leftovers_are_what_carries_our_marks_and_nobody_knows() {
     let installation = orphan(&home, "pip", true).await;
     let shell = orphan(&home, "shell", false).await;
 
-    let mut leftovers = runtime.leftovers().await;
+    let mut leftovers = runtime.leftovers().await.unwrap();
     leftovers.sort_by_key(|leftover| leftover.replica);
     let [task, tree] = leftovers.as_slice() else {
         panic!("two leftovers, not {leftovers:?}");
@@ -230,11 +235,14 @@ async fn leftovers_are_what_carries_our_marks_and_nobody_knows() {
     assert_eq!(tree.processes.len(), 2);
 
     runtime.end(&leftovers, GRACE).await.unwrap();
-    assert!(!installation.is_alive());
-    assert!(shell.is_alive());
-    let alive = ours.iter().filter(|process| process.is_alive()).count();
+    assert!(!installation.is_alive().unwrap());
+    assert!(shell.is_alive().unwrap());
+    let alive = ours
+        .iter()
+        .filter(|process| process.is_alive().unwrap())
+        .count();
     assert_eq!(alive, 1, "the known one goes on");
-    assert_eq!(runtime.leftovers().await, []);
+    assert_eq!(runtime.leftovers().await.unwrap(), []);
 
     runtime.stop(known, GRACE).await.unwrap();
     others.stop(other, GRACE).await.unwrap();
@@ -287,13 +295,13 @@ async fn what_a_tree_uses_is_counted() {
         .await
         .unwrap();
     home.processes(2).await;
-    let usage = runtime.usage().await;
+    let usage = runtime.usage().await.unwrap();
     let used = usage[&replica];
     // Two Python interpreters: more than nothing, less than a model.
     assert!(used.held > Bytes::mib(2), "{used:?}");
     assert!(used.held < Bytes::gib(1), "{used:?}");
     runtime.stop(replica, GRACE).await.unwrap();
-    assert!(runtime.usage().await.is_empty());
+    assert!(runtime.usage().await.unwrap().is_empty());
 }
 
 impl Home {
@@ -340,7 +348,7 @@ async fn orphan(home: &Home, name: &str, marked: bool) -> ProcessIdentity {
     }
     assert!(command.status().await.unwrap().success());
     let pid = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    ProcessIdentity::of(pid).unwrap()
+    ProcessIdentity::of(pid).unwrap().unwrap()
 }
 
 /// Long: who has to be made to end is told so with a short one.

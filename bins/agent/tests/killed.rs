@@ -106,7 +106,7 @@ async fn a_kill_at_any_moment_neither_loses_nor_doubles_an_engine() {
         data_dir: scene.home(),
         environment: Vec::new(),
     };
-    assert_eq!(config.build().unwrap().leftovers().await, []);
+    assert_eq!(config.build().unwrap().leftovers().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ impl Scene {
     fn alive(&self) -> BTreeSet<ProcessIdentity> {
         let pids = fs::read_to_string(self.dir.path().join("pids")).unwrap_or_default();
         pids.lines()
-            .filter_map(|pid| ProcessIdentity::of(pid.parse().unwrap()))
+            .filter_map(|pid| ProcessIdentity::of(pid.parse().unwrap()).unwrap())
             .collect()
     }
 }

@@ -86,7 +86,14 @@ impl Core {
 
     /// Looks at the machine once.
     async fn look(&self) {
-        let usage = self.runtime.usage().await;
+        // Without it, what engines hold would count as taken by others: the last facts stay.
+        let usage = match self.runtime.usage().await {
+            Ok(usage) => usage,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the engines' memory can't be looked at");
+                return;
+            }
+        };
         let scene = Scene {
             root: self.config.root.clone(),
             held: usage.values().map(|usage| usage.held).sum(),

@@ -1,6 +1,6 @@
 //! Which process is meant, beyond its number.
 
-use std::{fs, io};
+use std::{fs, io, sync::OnceLock};
 
 use rustix::{
     io::Errno,
@@ -26,26 +26,36 @@ pub struct ProcessIdentity {
 
 impl ProcessIdentity {
     /// The process that has this number now, when there is one that has not ended.
-    #[must_use]
-    pub fn of(pid: u32) -> Option<Self> {
-        let stat = table::stat(pid)?;
-        (!stat.ended).then(|| Self {
+    ///
+    /// # Errors
+    /// When that can't be told, for want of file descriptors say.
+    pub fn of(pid: u32) -> io::Result<Option<Self>> {
+        let running = table::stat(pid)?.filter(|stat| !stat.ended);
+        running
+            .map(|stat| Self::with_start(pid, stat.start_time))
+            .transpose()
+    }
+
+    pub(super) fn with_start(pid: u32, start_time: u64) -> io::Result<Self> {
+        Ok(Self {
             pid,
-            start_time: stat.start_time,
-            boot_id: boot_id(),
+            start_time,
+            boot_id: boot_id()?,
         })
     }
 
     /// Whether the process still runs.
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        Self::of(self.pid).is_some_and(|now| now == *self)
+    ///
+    /// # Errors
+    /// When that can't be told: it may run and it may not.
+    pub fn is_alive(&self) -> io::Result<bool> {
+        Ok(Self::of(self.pid)?.is_some_and(|now| now == *self))
     }
 
     /// Sends the signal to this process and to no other; nothing happens when it has ended.
     ///
     /// # Errors
-    /// When the process runs and must not be signalled.
+    /// When the process runs and must not be signalled, or when it can't be told whether it runs.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
@@ -53,10 +63,10 @@ impl ProcessIdentity {
         let sent = match pidfd_open(pid, PidfdFlags::empty()) {
             // The descriptor stays with the process that had the number when it was opened; the check after it
             // tells whether that was ours.
-            Ok(process) if self.is_alive() => pidfd_send_signal(process, signal),
+            Ok(process) if self.is_alive()? => pidfd_send_signal(process, signal),
             Ok(_) => Ok(()),
             // Kernels before 5.3, and sandboxes that know no such call.
-            Err(Errno::NOSYS | Errno::PERM) if self.is_alive() => kill_process(pid, signal),
+            Err(Errno::NOSYS | Errno::PERM) if self.is_alive()? => kill_process(pid, signal),
             Err(Errno::NOSYS | Errno::PERM) => Ok(()),
             Err(error) => Err(error),
         };
@@ -68,10 +78,28 @@ impl ProcessIdentity {
 }
 
 /// What tells one start of the machine from the next; empty where the kernel does not say.
-pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+///
+/// # Errors
+/// When it can't be asked now.
+pub(super) fn boot_id() -> io::Result<String> {
+    // It does not change while this process lives.
+    static KNOWN: OnceLock<String> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known.clone());
+    }
+    let id = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(text) => text.trim().to_owned(),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            String::new()
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(KNOWN.get_or_init(|| id).clone())
 }
 
 #[cfg(test)]
@@ -80,23 +108,23 @@ mod tests {
 
     #[test]
     fn a_process_is_itself_and_no_other_with_its_number() {
-        let me = ProcessIdentity::of(std::process::id()).unwrap();
-        assert!(me.is_alive());
+        let me = ProcessIdentity::of(std::process::id()).unwrap().unwrap();
+        assert!(me.is_alive().unwrap());
         let reused = ProcessIdentity {
             start_time: me.start_time + 1,
             ..me.clone()
         };
-        assert!(!reused.is_alive());
+        assert!(!reused.is_alive().unwrap());
         let other_boot = ProcessIdentity {
             boot_id: "another".to_owned(),
             ..me
         };
-        assert!(!other_boot.is_alive());
+        assert!(!other_boot.is_alive().unwrap());
     }
 
     #[test]
     fn a_signal_for_an_earlier_holder_of_the_number_hits_nobody() {
-        let me = ProcessIdentity::of(std::process::id()).unwrap();
+        let me = ProcessIdentity::of(std::process::id()).unwrap().unwrap();
         let earlier = ProcessIdentity {
             start_time: me.start_time - 1,
             ..me

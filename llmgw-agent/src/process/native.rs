@@ -125,13 +125,13 @@ impl NativeRuntime {
         });
     }
 
-    async fn table(&self) -> ProcessTable {
+    async fn table(&self) -> Result<ProcessTable, ProcessError> {
         let data_dir = self.config.data_dir.clone();
-        // Joining fails only while the runtime goes down. An empty table would look as if all had ended, so the
-        // table is then read here.
+        // Joining fails only while the runtime goes down; the table is then read here.
         tokio::task::spawn_blocking(move || ProcessTable::read(&data_dir))
             .await
             .unwrap_or_else(|_| ProcessTable::read(&self.config.data_dir))
+            .map_err(unseen)
     }
 
     /// Ends what `select` finds until it finds nothing more. Members that were seen once stay members, whatever
@@ -144,7 +144,7 @@ impl NativeRuntime {
         let mut asked: BTreeSet<ProcessIdentity> = BTreeSet::new();
         let begin = Instant::now();
         loop {
-            let table = self.table().await;
+            let table = self.table().await?;
             let remembered = seen
                 .iter()
                 .filter(|process| table.identity(process.pid).as_ref() == Some(*process))
@@ -154,19 +154,15 @@ impl NativeRuntime {
                 return Ok(());
             }
             let elapsed = begin.elapsed();
-            let refused = |source| ProcessError::File {
-                path: "/proc".into(),
-                source,
-            };
             if elapsed < grace {
                 for process in &members {
                     if asked.insert(process.clone()) {
-                        process.signal(Signal::TERM).map_err(refused)?;
+                        process.signal(Signal::TERM).map_err(unseen)?;
                     }
                 }
             } else {
                 for process in &members {
-                    process.signal(Signal::KILL).map_err(refused)?;
+                    process.signal(Signal::KILL).map_err(unseen)?;
                 }
             }
             if elapsed > grace + KILL_PATIENCE {
@@ -197,18 +193,17 @@ impl ProcessRuntime for NativeRuntime {
             source,
         };
         // From here to `watch` nothing waits, so that a dropped future leaves no unknown process.
-        let child = command.spawn().map_err(failed)?;
-        let gone = || failed(io::Error::from(io::ErrorKind::NotFound));
-        let pid = child.id().ok_or_else(gone)?;
-        // Nobody has waited for the child, so that it is there even if it has ended: then without an identity
-        // that runs, but with a place in the table.
-        let leader = super::table::stat(pid)
-            .map(|stat| ProcessIdentity {
-                pid,
-                start_time: stat.start_time,
-                boot_id: super::identity::boot_id(),
-            })
-            .ok_or_else(gone)?;
+        let mut child = command.spawn().map_err(failed)?;
+        let leader = match leader_of(&child) {
+            Ok(leader) => leader,
+            Err(source) => {
+                // A process that can't be written down must not run. It is its own group's only member yet.
+                if let Err(error) = child.start_kill() {
+                    tracing::error!(replica = %start.replica, %error, "a process without identity runs on");
+                }
+                return Err(failed(source));
+            }
+        };
         self.watch(start.replica, leader.clone(), exit_of(child));
         Ok(leader)
     }
@@ -225,7 +220,7 @@ impl ProcessRuntime for NativeRuntime {
             replica,
             pid: identity.pid,
         };
-        let table = self.table().await;
+        let table = self.table().await?;
         let ours = table.identity(identity.pid).as_ref() == Some(identity)
             && table.mark(identity.pid) == Some(Mark::Replica(replica));
         if !ours {
@@ -268,15 +263,16 @@ impl ProcessRuntime for NativeRuntime {
         Ok(())
     }
 
-    async fn usage(&self) -> BTreeMap<ReplicaId, Usage> {
+    async fn usage(&self) -> Result<BTreeMap<ReplicaId, Usage>, ProcessError> {
         let data_dir = self.config.data_dir.clone();
-        tokio::task::spawn_blocking(move || ProcessTable::read(&data_dir).usage())
+        tokio::task::spawn_blocking(move || ProcessTable::read(&data_dir)?.usage())
             .await
-            .unwrap_or_default()
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(unseen)
     }
 
-    async fn leftovers(&self) -> Vec<Leftover> {
-        let table = self.table().await;
+    async fn leftovers(&self) -> Result<Vec<Leftover>, ProcessError> {
+        let table = self.table().await?;
         let mut trees: BTreeMap<Option<ReplicaId>, BTreeSet<u32>> = BTreeMap::new();
         for (pid, mark) in table.marked() {
             let replica = match mark {
@@ -288,13 +284,13 @@ impl ProcessRuntime for NativeRuntime {
             };
             trees.entry(replica).or_default().insert(pid);
         }
-        trees
+        Ok(trees
             .into_iter()
             .map(|(replica, pids)| Leftover {
                 replica,
                 processes: table.closure(pids),
             })
-            .collect()
+            .collect())
     }
 
     async fn end(&self, leftovers: &[Leftover], grace: Duration) -> Result<(), ProcessError> {
@@ -334,6 +330,22 @@ impl Drop for NativeRuntime {
     }
 }
 
+/// Who a child is that nobody has waited for: it is there even if it has ended.
+fn leader_of(child: &Child) -> io::Result<ProcessIdentity> {
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    let pid = child.id().ok_or_else(gone)?;
+    let stat = super::table::stat(pid)?.ok_or_else(gone)?;
+    ProcessIdentity::with_start(pid, stat.start_time)
+}
+
+/// The processes can't be looked at.
+fn unseen(source: io::Error) -> ProcessError {
+    ProcessError::File {
+        path: "/proc".into(),
+        source,
+    }
+}
+
 /// Waits for a child; dropping it leaves it running.
 async fn exit_of(mut child: Child) -> Exit {
     match child.wait().await {
@@ -350,7 +362,8 @@ async fn exit_of(mut child: Child) -> Exit {
 /// Waits for a process that is not our child: the kernel tells only parents, so it is looked at. (A process
 /// descriptor would tell too; waiting for one needs unsafe code.)
 async fn end_of(process: ProcessIdentity) -> Exit {
-    while process.is_alive() {
+    // An error says nothing of the process.
+    while process.is_alive().unwrap_or(true) {
         tokio::time::sleep(POLL_EVERY).await;
     }
     Exit::Unseen

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::ffi::OsStrExt as _,
     path::Path,
     time::Duration,
@@ -54,18 +54,21 @@ pub(super) enum Mark {
 
 impl ProcessTable {
     /// Reads the table; `data_dir` tells our marks from those of other agents.
-    pub(super) fn read(data_dir: &Path) -> Self {
-        let pids = fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        let rows: BTreeMap<u32, Row> = pids
-            .filter_map(|pid| {
-                let stat = stat(pid)?;
-                let mark = environment(pid).and_then(|env| mark(&env, data_dir));
-                Some((pid, Row { stat, mark }))
-            })
-            .collect();
+    ///
+    /// # Errors
+    /// When a part can't be read, for want of file descriptors say: a table with holes would look as if
+    /// processes had ended.
+    pub(super) fn read(data_dir: &Path) -> io::Result<Self> {
+        let mut rows = BTreeMap::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let Some(stat) = stat(pid)? else { continue };
+            let mark = environment(pid)?.and_then(|env| mark(&env, data_dir));
+            rows.insert(pid, Row { stat, mark });
+        }
         let mut own = BTreeSet::new();
         let mut next = std::process::id();
         while let Some(row) = rows.get(&next) {
@@ -74,11 +77,11 @@ impl ProcessTable {
             }
             next = row.stat.parent;
         }
-        Self {
+        Ok(Self {
             rows,
             own,
-            boot_id: boot_id(),
-        }
+            boot_id: boot_id()?,
+        })
     }
 
     /// The process, when it runs.
@@ -156,24 +159,31 @@ impl ProcessTable {
     }
 
     /// What the marked processes of each replica use together.
-    pub(super) fn usage(&self) -> BTreeMap<ReplicaId, Usage> {
+    ///
+    /// # Errors
+    /// When the memory of a process can't be read.
+    pub(super) fn usage(&self) -> io::Result<BTreeMap<ReplicaId, Usage>> {
         let mut usage: BTreeMap<ReplicaId, Usage> = BTreeMap::new();
         for (pid, mark) in self.marked() {
             let (Mark::Replica(replica), Some(row)) = (mark, self.rows.get(&pid)) else {
                 continue;
             };
             let sum = usage.entry(replica).or_default();
-            sum.held = sum.held + held(pid);
+            sum.held = sum.held + held(pid)?;
             sum.cpu +=
                 Duration::from_millis(row.stat.ticks.saturating_mul(1000 / TICKS_PER_SECOND));
         }
-        usage
+        Ok(usage)
     }
 }
 
 /// Reads the line of a process; `None` when there is none of this number.
-pub(super) fn stat(pid: u32) -> Option<Stat> {
-    parse_stat(&read(&format!("/proc/{pid}/stat"), 4096)?)
+///
+/// # Errors
+/// When that can't be told.
+pub(super) fn stat(pid: u32) -> io::Result<Option<Stat>> {
+    let line = read(&format!("/proc/{pid}/stat"), 4096)?;
+    Ok(line.and_then(|line| parse_stat(&line)))
 }
 
 /// `4242 (a) b) S 1 4242 4242 …`: the name may contain anything, so fields are counted from its last bracket.
@@ -192,7 +202,7 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
 }
 
 /// The environment that a process began with; `None` when it is another user's.
-fn environment(pid: u32) -> Option<Vec<u8>> {
+fn environment(pid: u32) -> io::Result<Option<Vec<u8>>> {
     read(&format!("/proc/{pid}/environ"), ENVIRONMENT_LIMIT)
 }
 
@@ -214,24 +224,38 @@ fn mark(environment: &[u8], data_dir: &Path) -> Option<Mark> {
 
 /// Memory that would be free if the process ended: its own pages and shared memory. Pages of mapped files, such
 /// as weights, are the page cache's, which counts as available already.
-fn held(pid: u32) -> Bytes {
-    let status = read(&format!("/proc/{pid}/status"), 16 << 10).unwrap_or_default();
+fn held(pid: u32) -> io::Result<Bytes> {
+    let status = read(&format!("/proc/{pid}/status"), 16 << 10)?.unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
-    status
+    Ok(status
         .lines()
         .filter_map(|line| {
             let (key, value) = line.split_once(':')?;
             let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
             matches!(key, "RssAnon" | "RssShmem").then(|| Bytes(kib.saturating_mul(1024)))
         })
-        .sum()
+        .sum())
 }
 
-fn read(path: &str, limit: u64) -> Option<Vec<u8>> {
+/// Reads a file of a process; `None` when the process is gone or the file is not for our eyes.
+fn read(path: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).ok()?;
-    file.take(limit).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    let done = fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    match done {
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says something of the process, and not of our own means to look.
+fn is_absence(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        number,
+        Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM)
+    )
 }
 
 /// `USER_HZ`, in which the kernel counts for programs, on every architecture that we build for.
@@ -276,7 +300,7 @@ mod tests {
 
     #[test]
     fn this_process_is_part_of_no_tree() {
-        let table = ProcessTable::read(Path::new("/nowhere"));
+        let table = ProcessTable::read(Path::new("/nowhere")).unwrap();
         let us = std::process::id();
         assert!(table.descends_from_us(us));
         assert!(!table.descends_from_us(1));

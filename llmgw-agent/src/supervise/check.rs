@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hyper::StatusCode;
 use llmgw_core::cluster::replica::ReplicaSpec;
 
-use super::ask::{Answer, get, post};
+use super::ask::{Answer, Unanswered, get, post};
 use crate::engine::Engine;
 
 /// Asks the engine of one replica.
@@ -32,8 +32,8 @@ impl Checks<'_> {
     /// Whether it says that it is healthy.
     ///
     /// # Errors
-    /// A few words on why not.
-    pub(super) async fn healthy(&self) -> Result<(), String> {
+    /// Why not, or why that can't be told.
+    pub(super) async fn healthy(&self) -> Result<(), Unanswered> {
         let answer = get(self.port, self.engine.health_path(), self.within).await?;
         ok("its health check", &answer)
     }
@@ -41,16 +41,16 @@ impl Checks<'_> {
     /// Whether it is ready: healthy, the right replica, and able to compute a token within `token_within`.
     ///
     /// # Errors
-    /// A few words on why not.
-    pub(super) async fn ready(&self, token_within: Duration) -> Result<(), String> {
+    /// Why not, or why that can't be told.
+    pub(super) async fn ready(&self, token_within: Duration) -> Result<(), Unanswered> {
         self.healthy().await?;
         let answer = get(self.port, self.engine.identity_path(), self.within).await?;
         ok("the question for its name", &answer)?;
         if !self.engine.is_identity(&answer.body, self.spec.id) {
-            return Err(format!("port {} is answered by another program", self.port));
+            let problem = format!("port {} is answered by another program", self.port);
+            return Err(Unanswered::Engine(problem));
         }
-        if self.proof == Proof::TokenOrWork
-            && self.busy().await.is_some_and(|requests| requests > 0)
+        if self.proof == Proof::TokenOrWork && self.busy().await.is_ok_and(|requests| requests > 0)
         {
             return Ok(());
         }
@@ -58,25 +58,28 @@ impl Checks<'_> {
         let answer = post(self.port, path, &body, token_within).await?;
         ok("the request for a token", &answer)?;
         if !self.engine.probe_answered(&answer.body) {
-            return Err("it answered the request for a token without one".to_owned());
+            let problem = "it answered the request for a token without one";
+            return Err(Unanswered::Engine(problem.to_owned()));
         }
         Ok(())
     }
 
-    /// How many requests it says it computes; `None` when it does not say.
-    pub(super) async fn busy(&self) -> Option<usize> {
-        let answer = get(self.port, self.engine.busy_path(), self.within)
-            .await
-            .ok()?;
-        (answer.status == StatusCode::OK)
-            .then(|| self.engine.busy(&answer.body))
-            .flatten()
+    /// How many requests it says it computes.
+    ///
+    /// # Errors
+    /// When it does not say, or why that can't be told.
+    pub(super) async fn busy(&self) -> Result<usize, Unanswered> {
+        let answer = get(self.port, self.engine.busy_path(), self.within).await?;
+        ok("the question for its work", &answer)?;
+        let silent = || Unanswered::Engine("it does not say how busy it is".to_owned());
+        self.engine.busy(&answer.body).ok_or_else(silent)
     }
 }
 
-fn ok(what: &str, answer: &Answer) -> Result<(), String> {
+fn ok(what: &str, answer: &Answer) -> Result<(), Unanswered> {
     if answer.status == StatusCode::OK {
         return Ok(());
     }
-    Err(format!("{what} was answered with {}", answer.status))
+    let problem = format!("{what} was answered with {}", answer.status);
+    Err(Unanswered::Engine(problem))
 }

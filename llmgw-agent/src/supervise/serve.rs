@@ -1,16 +1,18 @@
 //! An engine that runs, watched from outside: until it is ready, while it is, and while it finishes.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use llmgw_core::{cluster::replica::ReplicaState, id::ReplicaId};
 use tokio::time::Instant;
 
 use super::{
-    Failure, Shared, blocking,
+    Failure, Shared,
+    ask::Unanswered,
+    blocking,
     check::{Checks, Proof},
     replica::unknown_engine,
 };
-use crate::process::{ledger::LedgerEntry, log};
+use crate::process::{DESCRIPTORS_HINT, ledger::LedgerEntry, log};
 
 /// Asks the engine until it is ready, and then on and on; returns when it is not any more.
 pub(super) async fn serve(shared: &Shared, entry: &LedgerEntry, proof: Proof) -> Failure {
@@ -51,12 +53,24 @@ async fn until_ready(
     let size = size.unwrap_or_else(|_| entry.spec.weights.size.map_or(0, |size| size.0));
     let patience = timing.patience(size);
     let begin = Instant::now();
+    let mut unasked = Unasked::of(entry.spec.id);
     loop {
         let left = patience.saturating_sub(begin.elapsed());
         // An answer that is on its way at the deadline is waited for: a slow engine is no failed one.
         let Err(problem) = checks.ready(left.max(timing.answer_within)).await else {
+            unasked.is_over(shared);
             return Ok(());
         };
+        let problem = match problem {
+            Unanswered::Engine(problem) => problem,
+            // No engine is condemned for what this machine lacks.
+            Unanswered::Unasked(error) => {
+                unasked.note(shared, &error);
+                tokio::time::sleep(timing.start_poll).await;
+                continue;
+            }
+        };
+        unasked.is_over(shared);
         if begin.elapsed() >= patience {
             let engine = &entry.spec.profile.engine;
             return Err(Failure {
@@ -76,17 +90,27 @@ async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>)
     let mut heard = Instant::now();
     let mut misses = 0;
     let mut worked = cpu_time(shared, entry.spec.id).await;
+    let mut unasked = Unasked::of(entry.spec.id);
     loop {
         tokio::time::sleep(timing.check_every).await;
         let log = entry.log.clone();
         if let Err(error) = blocking(move || log::trim(&log)).await {
             tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
         }
-        let Err(problem) = checks.healthy().await else {
-            heard = Instant::now();
-            misses = 0;
-            continue;
+        let problem = match checks.healthy().await {
+            Ok(()) => {
+                unasked.is_over(shared);
+                heard = Instant::now();
+                misses = 0;
+                continue;
+            }
+            Err(Unanswered::Unasked(error)) => {
+                unasked.note(shared, &error);
+                continue;
+            }
+            Err(Unanswered::Engine(problem)) => problem,
         };
+        unasked.is_over(shared);
         misses += 1;
         tracing::info!(replica = %entry.spec.id, misses, problem, "a health check was missed");
         if misses == 1 {
@@ -97,8 +121,12 @@ async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>)
         }
         // An engine whose every thread serves a long answer can't take the question, and is no dead one.
         let span = timing.check_every * (MISSES - 1);
-        let computes = cpu_time(shared, entry.spec.id).await.saturating_sub(worked) > span / 10;
-        let busy = computes || checks.busy().await.is_some_and(|requests| requests > 0);
+        let computes = match (cpu_time(shared, entry.spec.id).await, worked) {
+            (Some(now), Some(then)) => now.saturating_sub(then) > span / 10,
+            // Not known is no proof that it stands still.
+            _ => true,
+        };
+        let busy = computes || checks.busy().await.is_ok_and(|requests| requests > 0);
         if busy && heard.elapsed() < timing.busy_patience {
             misses = 0;
             continue;
@@ -111,9 +139,46 @@ async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>)
     }
 }
 
-async fn cpu_time(shared: &Shared, id: ReplicaId) -> Duration {
-    let usage = shared.deps.runtime.usage().await;
-    usage.get(&id).map(|usage| usage.cpu).unwrap_or_default()
+/// Processor time of a replica so far; `None` when that can't be told now.
+async fn cpu_time(shared: &Shared, id: ReplicaId) -> Option<Duration> {
+    let usage = shared.deps.runtime.usage().await.ok()?;
+    Some(usage.get(&id).map(|usage| usage.cpu).unwrap_or_default())
+}
+
+/// Says once that an engine can't be asked, and takes it back when it can.
+#[derive(Debug)]
+struct Unasked {
+    replica: ReplicaId,
+    said: bool,
+}
+
+impl Unasked {
+    fn of(replica: ReplicaId) -> Self {
+        Self {
+            replica,
+            said: false,
+        }
+    }
+
+    fn note(&mut self, shared: &Shared, error: &io::Error) {
+        if std::mem::replace(&mut self.said, true) {
+            return;
+        }
+        tracing::warn!(replica = %self.replica, %error, "an engine can't be asked how it is");
+        shared.update(self.replica, |status| {
+            status.error = Some(format!("its health can't be asked for now: {error}"));
+            status.hint = Some(DESCRIPTORS_HINT.to_owned());
+        });
+    }
+
+    fn is_over(&mut self, shared: &Shared) {
+        if std::mem::take(&mut self.said) {
+            shared.update(self.replica, |status| {
+                status.error = None;
+                status.hint = None;
+            });
+        }
+    }
 }
 
 /// Lets requests in flight end. The gateway stops sending new ones as soon as it hears of the draining, so that
@@ -134,10 +199,10 @@ pub(super) async fn drain(shared: &Shared, entry: &LedgerEntry) {
         let mut idle = 0;
         while idle < 2 {
             match checks.busy().await {
-                Some(0) => idle += 1,
-                Some(_) => idle = 0,
+                Ok(0) => idle += 1,
+                Ok(_) | Err(Unanswered::Unasked(_)) => idle = 0,
                 // Who does not say how busy it is can't be waited for.
-                None => return,
+                Err(Unanswered::Engine(_)) => return,
             }
             tokio::time::sleep(timing.start_poll).await;
         }

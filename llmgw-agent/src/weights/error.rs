@@ -238,6 +238,14 @@ impl Coded for WeightsError {
                 .rev()
                 .find_map(|attempt| attempt.hint.clone()),
             Self::Short(error) => error.hint(),
+            Self::File {
+                doing: "reading",
+                path,
+                ..
+            } => Some(format!(
+                "see that {} can be read, or remove it so that it is fetched again",
+                path.display(),
+            )),
             Self::File { .. } => Some("check the rights of the data directory".to_owned()),
         }
     }

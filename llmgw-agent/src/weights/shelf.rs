@@ -60,9 +60,11 @@ impl Shelf {
             {
                 return Ok(Some(path));
             }
-            if let Ok((digested, look)) = read_whole(path.clone()).await
-                && digested.sha256 == self.digest
-            {
+            // A file that can't be read now, for want of descriptors or by a sick disk, is not known to be wrong.
+            let (digested, look) = read_whole(path.clone())
+                .await
+                .map_err(failed("reading", &path))?;
+            if digested.sha256 == self.digest {
                 self.write_record(&path, look)
                     .await
                     .map_err(failed("writing", &self.record()))?;

@@ -133,3 +133,21 @@ fn names_that_would_be_in_the_way_are_replaced() {
         assert_eq!(file_name(&text.parse().unwrap()), "weights", "{text}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_can_not_be_read_is_not_removed() {
+    let fixture = fixture();
+    let path = fixture.keep(b"weights").await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // A regular file whose first byte the kernel refuses to read.
+    std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+    let error = fixture.shelf.find().await.unwrap_err();
+    let WeightsError::File {
+        doing, path: named, ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((*doing, named), ("reading", &path));
+    assert_eq!(fixture.names(), ["model.gguf", RECORD]);
+}

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     engines::{Engines, NodeParts},
     home::Home,
-    tasks::Core,
+    tasks::{Core, Followed},
 };
 use crate::{
     process::{DATA_DIR_MARK, TASK_MARK, native::NativeConfig},
@@ -102,9 +102,11 @@ impl Agent {
             labels: config.labels.clone(),
             ..NodeFacts::default()
         };
+        let followed = Followed::since(&fence);
         let report = NodeReport {
             revision: 0,
             epoch: 0,
+            highest_epoch: fence.highest().epoch,
             facts: facts.clone(),
             provision: Vec::new(),
             replicas: Vec::new(),
@@ -118,7 +120,7 @@ impl Agent {
                 engines,
                 supervisor,
                 facts: watch::Sender::new(facts),
-                followed: watch::Sender::default(),
+                followed: watch::Sender::new(followed),
                 desired: watch::Sender::new(None),
                 report: watch::Sender::new(report),
                 stop: CancellationToken::new(),

@@ -277,6 +277,7 @@ where
     let report = NodeReport {
         revision: 0,
         epoch: 0,
+        highest_epoch: 0,
         facts: NodeFacts::default(),
         provision: Vec::new(),
         replicas: Vec::new(),

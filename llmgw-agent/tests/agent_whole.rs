@@ -24,6 +24,7 @@ use llmgw_core::{
     cluster::{
         catalog::Profile,
         engine::{EngineSource, ProvisionState, WantedEngine},
+        node::Warning,
         replica::{ReplicaSpec, ReplicaState},
         weights::Weights,
     },
@@ -155,6 +156,7 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
         .until(|report| states(report) == [ReplicaState::Ready])
         .await;
     assert_eq!((ready.epoch, ready.revision), (0, 0));
+    assert_eq!(ready.highest_epoch, 3);
     assert_eq!(ready.replicas[0].spec, spec);
     server.want(3, 7, &[]).await;
     server.want(2, 99, &[]).await;
@@ -166,6 +168,33 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
     assert_eq!(home.pids().len(), 1);
     running.end().await.unwrap();
     assert!(!engine.is_alive().unwrap());
+}
+
+#[tokio::test]
+async fn an_agent_that_can_not_write_says_so_and_follows_as_soon_as_it_can() {
+    let home = Home::new();
+    // Where the fence writes before it renames.
+    let in_the_way = home.path().join("desired.json.new");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({}));
+    server.want(1, 1, &[&spec]).await;
+    let hindrance = |report: &NodeReport| {
+        let mut warnings = report.facts.warnings.iter();
+        let found = warnings.find(|warning| warning.code == Warning::CANNOT_FOLLOW);
+        found.map(|warning| warning.text.clone())
+    };
+    let report = server.until(|report| hindrance(report).is_some()).await;
+    let text = hindrance(&report).unwrap();
+    assert!(text.contains("desired.json"), "{text}");
+    assert!(home.pids().is_empty());
+    fs::remove_dir(&in_the_way).unwrap();
+    let report = server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    assert_eq!(hindrance(&report), None);
+    running.end().await.unwrap();
 }
 
 #[tokio::test]

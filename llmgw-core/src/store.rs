@@ -76,6 +76,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The epoch counter is kept.
     async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError>;
 
+    /// Makes every later epoch greater than `above`, and so ends the turn of a lower one: whoever led takes the
+    /// lease again. Does nothing when the last epoch is not lower.
+    ///
+    /// For a store that was lost, or brought back from an older copy: agents refuse epochs that they have passed.
+    /// More than [`Epoch::MAX`] is [`StoreError::Refused`].
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError>;
+
     /// All models, by name (in the order of its bytes).
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError>;
 
@@ -130,6 +137,25 @@ pub const AUDIT_PAGE: u32 = 1_000;
 /// A turn of holding the lease: greater than every turn before it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// More turns than there will be: one every microsecond takes 285 years.
+    pub const MAX: Self = Self(1 << 53);
+
+    /// This epoch, when there may be one after it.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for more than [`MAX`](Self::MAX).
+    pub(crate) fn raisable(self) -> Result<Self, StoreError> {
+        if self <= Self::MAX {
+            return Ok(self);
+        }
+        Err(StoreError::Refused {
+            doing: "raising the epoch",
+            source: format!("{} is beyond {}", self.0, Self::MAX.0).into(),
+        })
+    }
+}
 
 /// A lease that was taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -275,6 +301,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
         (**self).release_lease(epoch).await
+    }
+
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        (**self).raise_epoch(above).await
     }
 
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {

@@ -129,6 +129,8 @@ struct Shared {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     routes: watch::Receiver<Arc<RouteTable>>,
     leading: watch::Receiver<Option<u64>>,
+    /// The highest epoch that an agent says it has followed.
+    outranked: watch::Sender<u64>,
     traffic: OnceLock<Arc<dyn Traffic>>,
     hashing_key: HashingKey,
     keys: watch::Sender<Arc<KeyRing>>,
@@ -194,6 +196,7 @@ impl ControllerConfig {
             snapshot,
             routes,
             leading,
+            outranked: watch::Sender::new(epoch.0),
             traffic: OnceLock::new(),
             hashing_key,
             keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
@@ -224,6 +227,7 @@ impl ControllerConfig {
             ttl: lease_ttl,
             elector,
             leading: leading_tx,
+            outranked: shared.outranked.subscribe(),
             events,
         };
         Ok(Controller {

@@ -45,6 +45,8 @@ pub enum Event {
     Fenced,
     /// The store did not answer.
     Failed,
+    /// Our epoch is too low to be followed; the store has raised it.
+    Outranked,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,7 @@ impl Elector {
                     until,
                 }
             }
+            (Event::Outranked, _) => State::Standing { try_at: now },
             (Event::Held | Event::Fenced | Event::Failed | Event::Renewed { .. }, _) => {
                 State::Standing {
                     try_at: now + self.ttl / RETRIES,
@@ -208,6 +211,22 @@ mod tests {
             elector.on(Event::Failed, seconds(now));
             assert!(matches!(elector.next(seconds(now)), Next::Wait(_)), "{now}");
         }
+    }
+
+    #[test]
+    fn an_outranked_leader_takes_the_lease_again_at_once() {
+        let mut elector = Elector::new(TTL);
+        let called_at = seconds(0);
+        elector.on(
+            Event::Acquired {
+                epoch: 1,
+                called_at,
+            },
+            seconds(0),
+        );
+        elector.on(Event::Outranked, seconds(1));
+        assert_eq!(elector.leading(seconds(1)), None);
+        assert_eq!(elector.next(seconds(1)), Next::Acquire);
     }
 
     #[test]

@@ -107,6 +107,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
     let report = ToServer::Report(Box::new(NodeReport {
         revision: 0,
         epoch: 0,
+        highest_epoch: 0,
         facts: NodeFacts {
             hostname: hostname.to_owned(),
             memory,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use llmgw_core::{
     api::agent::{DesiredState, Hello, NodeReport, PROTOCOL},
-    cluster::node::NodeFacts,
+    cluster::node::{NodeFacts, Warning},
     error::Chain,
 };
 use tokio::sync::watch;
@@ -30,13 +30,33 @@ pub(super) struct Core {
     pub(super) engines: Arc<Engines>,
     pub(super) supervisor: Supervisor,
     pub(super) facts: watch::Sender<NodeFacts>,
-    pub(super) followed: watch::Sender<Rank>,
+    pub(super) followed: watch::Sender<Followed>,
     pub(super) desired: watch::Sender<Option<DesiredState>>,
     pub(super) report: watch::Sender<NodeReport>,
     /// Ends the tasks that work.
     pub(super) stop: CancellationToken,
     /// Ends the conversation, after the last report.
     pub(super) closing: CancellationToken,
+}
+
+/// What the agent has made of the desired states that came.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Followed {
+    /// The one that is followed; nothing is before the first of this life.
+    rank: Rank,
+    highest_epoch: u64,
+    /// Why the last one can't be followed.
+    trouble: Option<String>,
+}
+
+impl Followed {
+    /// Nothing yet in this life.
+    pub(super) fn since(fence: &Fence) -> Self {
+        Self {
+            highest_epoch: fence.highest().epoch,
+            ..Self::default()
+        }
+    }
 }
 
 impl Core {
@@ -132,11 +152,21 @@ impl Core {
     }
 
     fn publish(&self) {
-        let Rank { epoch, revision } = *self.followed.borrow();
+        let Followed {
+            rank: Rank { epoch, revision },
+            highest_epoch,
+            trouble,
+        } = self.followed.borrow().clone();
+        let mut facts = self.facts.borrow().clone();
+        facts.warnings.extend(trouble.map(|text| Warning {
+            code: Warning::CANNOT_FOLLOW.to_owned(),
+            text,
+        }));
         let next = NodeReport {
             revision,
             epoch,
-            facts: self.facts.borrow().clone(),
+            highest_epoch,
+            facts,
             provision: self.engines.provision(),
             replicas: self
                 .supervisor
@@ -172,8 +202,11 @@ impl Core {
                     Ok(()) => {
                         self.engines.want(&state.engines);
                         self.supervisor.converge(&state.replicas);
-                        self.followed.send_if_modified(|followed| {
-                            std::mem::replace(followed, fence.highest()) != fence.highest()
+                        let rank = fence.highest();
+                        self.note(Followed {
+                            rank,
+                            highest_epoch: rank.epoch,
+                            trouble: None,
                         });
                     }
                     Err(error @ FenceError::Stale { .. }) => {
@@ -181,7 +214,17 @@ impl Core {
                     }
                     Err(error) => {
                         // A state that can't be fenced is not followed, and not forgotten either.
-                        tracing::error!(error = %Chain(&error), "a desired state has to wait");
+                        let followed = self.followed.borrow().clone();
+                        let changed = self.note(Followed {
+                            trouble: Some(format!(
+                                "what it should do has to wait: {}",
+                                Chain(&error)
+                            )),
+                            ..followed
+                        });
+                        if changed {
+                            tracing::error!(error = %Chain(&error), "a desired state has to wait");
+                        }
                         tokio::time::sleep(FENCE_AGAIN).await;
                         continue;
                     }
@@ -191,6 +234,15 @@ impl Core {
                 return;
             }
         }
+    }
+
+    /// Says whether that is news.
+    fn note(&self, next: Followed) -> bool {
+        self.followed.send_if_modified(|followed| {
+            let news = *followed != next;
+            *followed = next;
+            news
+        })
     }
 
     /// Speaks with the control plane, one session after the other.

@@ -82,6 +82,9 @@ pub struct NodeReport {
     pub revision: u64,
     /// The lease epoch that came with it; 0 before the first.
     pub epoch: u64,
+    /// The highest lease epoch that the agent has ever followed, in earlier lives too: it follows no lower one.
+    #[serde(default)]
+    pub highest_epoch: u64,
     /// What the agent found on the machine.
     pub facts: NodeFacts,
     /// How far it is with each wanted engine.

@@ -110,6 +110,11 @@ pub struct Warning {
     pub text: String,
 }
 
+impl Warning {
+    /// The code of a warning that the agent can't do what the control plane wants, such as for a full disk.
+    pub const CANNOT_FOLLOW: &str = "cannot_follow";
+}
+
 /// What a node may be used for.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]

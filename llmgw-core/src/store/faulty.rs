@@ -54,6 +54,8 @@ pub enum Call {
     RenewLease,
     /// [`Store::release_lease`].
     ReleaseLease,
+    /// [`Store::raise_epoch`].
+    RaiseEpoch,
     /// [`Store::models`].
     Models,
     /// [`Store::insert_model`].
@@ -147,6 +149,11 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
         let work = self.inner.release_lease(epoch);
         self.pass(Call::ReleaseLease, work).await
+    }
+
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        let work = self.inner.raise_epoch(above);
+        self.pass(Call::RaiseEpoch, work).await
     }
 
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {

@@ -121,6 +121,16 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        let above = above.raisable()?;
+        let mut state = self.state();
+        if state.epoch < above.0 {
+            state.epoch = above.0;
+            state.held = None;
+        }
+        Ok(())
+    }
+
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
         Ok(self.state().models.values().cloned().collect())
     }

@@ -221,6 +221,21 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        let doing = "raising the epoch";
+        let above = rows::epoch(above.raisable()?);
+        bounded(doing, async {
+            let mut transaction = self.begin(doing).await?;
+            sqlx::query("UPDATE llmgw.lease SET epoch = $1, holder = NULL WHERE epoch < $1")
+                .bind(above)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed(doing))?;
+            transaction.commit().await.map_err(failed(doing))
+        })
+        .await
+    }
+
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
         let doing = "reading the models";
         let found: Vec<ModelRow> = bounded(doing, async {

@@ -138,6 +138,11 @@ pub(super) fn ttl_millis(ttl: Duration) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }
 
+/// An epoch as it stands in a table.
+pub(super) fn epoch(epoch: super::Epoch) -> i64 {
+    i64::try_from(epoch.0).unwrap_or(i64::MAX)
+}
+
 pub(super) fn remaining(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }

@@ -209,6 +209,18 @@ impl Store for SqliteStore {
         transaction.commit().await.map_err(failed(doing))
     }
 
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        let doing = "raising the epoch";
+        let above = rows::epoch(above.raisable()?);
+        let mut transaction = self.begin(doing).await?;
+        sqlx::query("UPDATE lease SET epoch = ?1, holder = NULL WHERE epoch < ?1")
+            .bind(above)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed(doing))?;
+        transaction.commit().await.map_err(failed(doing))
+    }
+
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
         let found: Vec<ModelRow> =
             sqlx::query_as("SELECT name, definition, added_at FROM model ORDER BY name")

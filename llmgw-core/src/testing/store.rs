@@ -204,6 +204,7 @@ const CHECKS: &[(&str, Check)] = checks! {
         only_the_last_epoch_releases,
         the_epoch_counter_outlives_release_and_reopening,
         of_many_who_ask_at_once_one_gets_the_lease,
+        a_raised_epoch_ends_the_turn_and_is_never_lowered,
         a_lease_may_be_of_any_length;
     fence:
         writes_of_another_epoch_fail_and_leave_nothing,

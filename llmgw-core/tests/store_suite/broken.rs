@@ -46,6 +46,10 @@ bugs! {
     RenewalFailsLate,
     ReleaseIsForAll,
     ReleaseDoesNothing,
+    RaisingDoesNothing,
+    RaisingLowers,
+    RaisingEndsNoTurn,
+    RaisingKnowsNoLimit,
     WritesAreNotFenced,
     WritesAreFencedByAnyEpochBefore,
     FenceIsCheckedAndLeft,
@@ -255,6 +259,24 @@ impl Store for BrokenStore {
             data.held = None;
             if self.has(Bug::ReleaseForgetsTheCounter) {
                 data.epoch = 0;
+            }
+        }
+        Ok(())
+    }
+
+    async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
+        if above > Epoch::MAX && !self.has(Bug::RaisingKnowsNoLimit) {
+            return Err(StoreError::Refused {
+                doing: "raising the epoch",
+                source: "too much".into(),
+            });
+        }
+        let mut data = self.data();
+        let lower = data.epoch < above.0 || self.has(Bug::RaisingLowers);
+        if lower && !self.has(Bug::RaisingDoesNothing) {
+            data.epoch = above.0;
+            if !self.has(Bug::RaisingEndsNoTurn) {
+                data.held = None;
             }
         }
         Ok(())

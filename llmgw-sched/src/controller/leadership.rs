@@ -22,6 +22,7 @@ pub(super) struct Leadership {
     pub(super) ttl: Duration,
     pub(super) elector: Elector,
     pub(super) leading: watch::Sender<Option<u64>>,
+    pub(super) outranked: watch::Receiver<u64>,
     pub(super) events: mpsc::Sender<Event>,
 }
 
@@ -63,12 +64,20 @@ impl Leadership {
         loop {
             let now = self.clock.monotonic();
             self.publish(now);
+            let seen = *self.outranked.borrow_and_update();
+            if self.elector.leading(now).is_some_and(|epoch| epoch < seen) {
+                tokio::select! {
+                    () = self.raise(seen) => {}
+                    () = stop.cancelled() => break,
+                }
+            }
             match self.elector.next(now) {
                 Next::Wait(until) => {
                     // Also awake when the lease runs out, should renewals hang until then.
                     let pause = until.saturating_sub(now).min(self.ttl / 3);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
+                        Ok(()) = self.outranked.changed() => {}
                         () = stop.cancelled() => break,
                     }
                 }
@@ -95,6 +104,23 @@ impl Leadership {
                 Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "releasing the lease"),
                 Err(_) => tracing::warn!("releasing the lease took too long"),
             }
+        }
+    }
+
+    /// Agents follow nobody whose epoch is lower than one that they have followed. Such a one is in a store that
+    /// was lost and made anew, or was brought back from an older copy.
+    async fn raise(&mut self, seen: u64) {
+        let raised = self.store.raise_epoch(Epoch(seen)).await;
+        match raised {
+            Ok(()) => {
+                tracing::warn!(
+                    seen,
+                    "nodes have followed a later control plane than this store knows: it was lost, or is an older \
+                     copy; leading with a higher epoch",
+                );
+                self.elector.on(Turn::Outranked, self.clock.monotonic());
+            }
+            Err(error) => tracing::warn!(error = %Chain(&error), "raising the epoch"),
         }
     }
 

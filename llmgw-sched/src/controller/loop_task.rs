@@ -14,7 +14,7 @@ use llmgw_core::{
     },
     id::{ModelName, NodeId, ReplicaId},
     route::{ModelRoute, RouteTable, Waiting},
-    store::StoredModel,
+    store::{Epoch, StoredModel},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -226,10 +226,20 @@ impl LoopTask {
         let NodeReport {
             revision,
             epoch,
+            highest_epoch,
             facts,
             provision,
             replicas,
         } = report;
+        if highest_epoch > Epoch::MAX.0 {
+            tracing::warn!(%node, highest_epoch, "a node says that it has followed an epoch that can't be");
+        } else {
+            self.shared.outranked.send_if_modified(|highest| {
+                let higher = highest_epoch > *highest;
+                *highest = highest_epoch.max(*highest);
+                higher
+            });
+        }
         if let Some(session) = self.sessions.get_mut(&node) {
             session.reported = true;
         }

@@ -6,7 +6,7 @@ use llmgw_core::{
     clock::RuntimeClock,
     cluster::{
         engine::{Provision, ProvisionState},
-        node::{Memory, NodeFacts},
+        node::{Memory, NodeFacts, NodeState},
         replica::{ReplicaState, ReplicaStatus},
     },
     control::{Activation, Catalog, Fleet},
@@ -34,6 +34,7 @@ struct ScriptedAgent {
     frames: Framed<DuplexStream, LengthDelimitedCodec>,
     node: NodeId,
     desired: Option<DesiredState>,
+    highest_epoch: u64,
 }
 
 async fn controller(declared: Vec<Model>) -> Running {
@@ -97,6 +98,7 @@ impl Running {
             frames,
             node,
             desired: None,
+            highest_epoch: 0,
         }
     }
 
@@ -133,6 +135,7 @@ impl ScriptedAgent {
         let report = NodeReport {
             revision: self.desired.as_ref().map_or(0, |desired| desired.revision),
             epoch: self.desired.as_ref().map_or(0, |desired| desired.epoch),
+            highest_epoch: self.highest_epoch,
             facts: NodeFacts {
                 hostname: "box".into(),
                 memory: Some(Memory {
@@ -376,6 +379,49 @@ async fn a_control_plane_that_was_overtaken_writes_nothing() {
         "{:?}",
         summary.attention
     );
+    running.stop().await;
+}
+
+/// The store was lost, or an older copy of it was brought back.
+#[tokio::test(start_paused = true)]
+async fn agents_that_followed_a_later_epoch_are_led_by_a_higher_one() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.highest_epoch = 41;
+    agent.report(ReplicaState::Ready).await;
+    while agent.told().await.epoch <= 41 {}
+    // It is in office: it decides, and writes.
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    let added = serde_json::from_value(definition("a", "1GiB")).unwrap();
+    running.handle.add(added).await.unwrap();
+    // What can't be is not followed up.
+    agent.highest_epoch = u64::MAX;
+    agent.report(ReplicaState::Ready).await;
+    assert_eq!(agent.told().await.replicas.len(), 2);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_that_is_heard_again_keeps_what_it_runs() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    agent.told().await;
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    // The machine sleeps for longer than the grace; the stream stays open.
+    let told = tokio::time::timeout(Duration::from_secs(25), agent.told()).await;
+    assert!(told.is_err(), "a lost node was told {told:?}");
+    assert_eq!(
+        running.handle.nodes().await.unwrap()[0].state,
+        NodeState::Lost
+    );
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    while let Ok(told) = tokio::time::timeout(Duration::from_secs(1), agent.told()).await {
+        assert_eq!(told.replicas.len(), 1, "{told:?}");
+    }
     running.stop().await;
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use llmgw_core::{
     cluster::{
         catalog::Model,
+        node::Warning,
         replica::{ReplicaState, ReplicaStatus},
     },
     id::ModelName,
@@ -37,7 +38,10 @@ pub fn waiting(
         return Waiting::Loading(format!("{name} is {}", doing(status)));
     }
     if memory.serving(name) > 0 {
-        return Waiting::Loading(format!("{name} is placed; its node has not begun yet"));
+        return Waiting::Loading(match hindrance(name, observed, memory) {
+            Some(hindrance) => format!("{name} is placed, but {hindrance}"),
+            None => format!("{name} is placed; its node has not begun yet"),
+        });
     }
     if let Some(history) = history.filter(|history| !history.may_try(now)) {
         let wait = history.retry_at.saturating_sub(now).as_secs() + 1;
@@ -73,6 +77,22 @@ pub fn doing(status: &ReplicaStatus) -> String {
         },
         (state, _) => state.as_str().to_owned(),
     }
+}
+
+/// Why a node that was given the model can't do what it should.
+fn hindrance(name: &ModelName, observed: &Observed, memory: &Memory) -> Option<String> {
+    let given = memory.assignments.values();
+    let nodes = given
+        .filter(|given| given.spec.model == *name)
+        .filter_map(|given| observed.nodes.get(&given.node));
+    nodes
+        .flat_map(|node| {
+            let warnings = node.facts.warnings.iter();
+            warnings
+                .filter(|warning| warning.code == Warning::CANNOT_FOLLOW)
+                .map(|warning| format!("on {}, {}", node.facts.hostname, warning.text))
+        })
+        .next()
 }
 
 fn most_advanced<'o>(

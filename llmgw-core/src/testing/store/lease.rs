@@ -172,6 +172,35 @@ pub(super) async fn the_epoch_counter_outlives_release_and_reopening(
     Ok(())
 }
 
+pub(super) async fn a_raised_epoch_ends_the_turn_and_is_never_lowered(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let (store, other) = (fixture.open().await?, fixture.open().await?);
+    let low = store.acquire_lease("a", LONG).await?.epoch;
+    // Nothing to raise: the turn goes on.
+    for reached in [low, Epoch(0)] {
+        other.raise_epoch(reached).await?;
+        store.renew_lease(low, LONG).await?;
+    }
+    let seen = Epoch(low.0 + 1_000);
+    other.raise_epoch(seen).await?;
+    expect_fenced(low, store.renew_lease(low, LONG).await)?;
+    // The turn that was raised to is nobody's.
+    expect_fenced(seen, store.renew_lease(seen, LONG).await)?;
+    let high = store.acquire_lease("b", LONG).await?.epoch;
+    ensure!(high > seen, "{high:?} follows {seen:?}");
+    other.raise_epoch(low).await?;
+    store.renew_lease(high, LONG).await?;
+    match other.raise_epoch(Epoch(Epoch::MAX.0 + 1)).await {
+        Err(StoreError::Refused { .. }) => {}
+        answer => return Err(unexpected("Refused", answer)),
+    }
+    drop((store, other));
+    let after = fixture.open().await?.acquire_lease("b", LONG).await?.epoch;
+    ensure!(after > high, "{after:?} follows {high:?}");
+    Ok(())
+}
+
 pub(super) async fn of_many_who_ask_at_once_one_gets_the_lease(
     fixture: &dyn StoreFixture,
 ) -> Checked {

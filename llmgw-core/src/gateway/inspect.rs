@@ -2,7 +2,8 @@
 //!
 //! The body is checked to be JSON and is then left as it is: `model` and `stream_options` are edited by their
 //! place in the text, nothing is written anew. One of these members standing twice is refused, because engines
-//! differ in which one counts, and then the accounts would name another model than the one that answered.
+//! differ in which one counts, and then the accounts would name another model than the one that answered. So are
+//! `stream_options` of which nobody can say whether they ask for usage: the accounts go by it.
 
 mod body;
 
@@ -69,7 +70,7 @@ impl Inspected {
         })?;
         let stream = members.stream.is_some_and(|raw| raw.get() == "true");
         let (asked_usage, ask_usage) = if stream {
-            usage_edit(json, members.stream_options, model_at.end)
+            usage_edit(json, members.stream_options, model_at.end)?
         } else {
             (false, None)
         };
@@ -96,37 +97,49 @@ impl Inspected {
 }
 
 /// Whether the client asked for usage, and the edit that asks for it when it did not.
-fn usage_edit(json: &str, options: Option<&RawValue>, after_model: usize) -> (bool, Option<Edit>) {
+fn usage_edit(
+    json: &str,
+    options: Option<&RawValue>,
+    after_model: usize,
+) -> Result<(bool, Option<Edit>), Refusal> {
     let ask = |range: Range<usize>, with: &'static str| {
         let with = Bytes::from_static(with.as_bytes());
-        Some(Edit { range, with })
+        Ok((false, Some(Edit { range, with })))
     };
     let Some(options) = options else {
         let with = ",\"stream_options\":{\"include_usage\":true}";
-        return (false, ask(after_model..after_model, with));
+        return ask(after_model..after_model, with);
     };
     if options.get() == "null" {
-        return (false, ask(place(json, options), "{\"include_usage\":true}"));
+        return ask(place(json, options), "{\"include_usage\":true}");
     }
-    // What is no object, the engine refuses better than we could.
-    let Ok(Options { include_usage }) = serde_json::from_str(options.get()) else {
-        return (false, None);
-    };
-    match include_usage {
-        Some(raw) if raw.get() == "true" => (true, None),
-        Some(raw) => (false, ask(place(json, raw), "true")),
+    let read: Options<'_> = serde_json::from_str(options.get()).map_err(|_| {
+        let message = if options.get().starts_with('{') {
+            "\"stream_options\" has a key that is not Unicode"
+        } else {
+            "\"stream_options\" must be an object"
+        };
+        Refusal::new(Code::InvalidRequest, message).with_param("stream_options")
+    })?;
+    if read.twice {
+        let message = "\"include_usage\" stands twice in \"stream_options\"";
+        return Err(Refusal::new(Code::InvalidRequest, message).with_param(INCLUDE_USAGE));
+    }
+    match read.include_usage {
+        Some(raw) if raw.get() == "true" => Ok((true, None)),
+        Some(raw) if matches!(raw.get(), "false" | "null") => ask(place(json, raw), "true"),
+        Some(_) => {
+            let message = "\"stream_options.include_usage\" must be true or false";
+            Err(Refusal::new(Code::InvalidRequest, message).with_param(INCLUDE_USAGE))
+        }
         None => {
             let at = place(json, options).start + 1;
-            let empty = options
-                .get()
-                .trim_start_matches(['{', ' ', '\t', '\r', '\n'])
-                == "}";
-            let with = if empty {
+            let with = if read.is_empty {
                 "\"include_usage\":true"
             } else {
                 "\"include_usage\":true,"
             };
-            (false, ask(at..at, with))
+            ask(at..at, with)
         }
     }
 }
@@ -171,15 +184,21 @@ enum Name {
     Other,
 }
 
-#[derive(Deserialize)]
+/// What `stream_options` say of usage.
 struct Options<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
     include_usage: Option<&'a RawValue>,
+    /// It stands there twice.
+    twice: bool,
+    /// Nothing stands there at all.
+    is_empty: bool,
 }
 
-/// A value that is there, `null` too.
-fn present<'de, D: de::Deserializer<'de>>(value: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(value).map(Some)
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum OptionName {
+    IncludeUsage,
+    #[serde(other)]
+    Other,
 }
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -216,6 +235,46 @@ impl<'de> Deserialize<'de> for Members<'de> {
         deserializer.deserialize_map(Visitor)
     }
 }
+
+impl<'de> Deserialize<'de> for Options<'de> {
+    /// Reads an object alone: what is derived would take an array for one.
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Options<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut options = Options {
+                    include_usage: None,
+                    twice: false,
+                    is_empty: true,
+                };
+                while let Some(name) = map.next_key()? {
+                    options.is_empty = false;
+                    match name {
+                        OptionName::IncludeUsage => {
+                            let value = map.next_value()?;
+                            options.twice |= options.include_usage.replace(value).is_some();
+                        }
+                        OptionName::Other => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(options)
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+const INCLUDE_USAGE: &str = "stream_options.include_usage";
 
 #[cfg(test)]
 mod tests;

@@ -53,7 +53,6 @@ async fn a_stream_asks_for_usage_whatever_stood_there() {
             r#","stream_options":{"y":1}"#,
             r#","stream_options":{"include_usage":true,"y":1}"#,
         ),
-        (r#","stream_options":7"#, r#","stream_options":7"#),
     ] {
         let text = format!("{{\"model\":\"a\"{options},\"stream\":true}}");
         assert_eq!(
@@ -70,6 +69,69 @@ async fn a_stream_that_asked_for_usage_is_left_alone() {
     let text = r#"{"stream_options":{"include_usage":true},"stream":true,"model":"a"}"#;
     assert_eq!(edited(text, "a").await, text);
     assert!(Inspected::new(text.into()).unwrap().asked_usage);
+}
+
+#[test]
+fn stream_options_of_which_nobody_can_say_what_they_ask_for_are_refused() {
+    let whole = "stream_options";
+    let member = "stream_options.include_usage";
+    for (options, param, says) in [
+        (r#""stream_options":"x""#, whole, "must be an object"),
+        (r#""stream_options":1"#, whole, "must be an object"),
+        (r#""stream_options":false"#, whole, "must be an object"),
+        (r#""stream_options":[]"#, whole, "must be an object"),
+        (r#""stream_options":[1]"#, whole, "must be an object"),
+        (r#""stream_options":[true]"#, whole, "must be an object"),
+        (r#""stream_options":{"\ud800":1}"#, whole, "not Unicode"),
+        (
+            r#""stream_options":{},"stream_options":null"#,
+            whole,
+            "stands twice",
+        ),
+        (
+            r#""stream_options":{"include_usage":1}"#,
+            member,
+            "must be true or false",
+        ),
+        (
+            r#""stream_options":{"include_usage":"true"}"#,
+            member,
+            "must be true or false",
+        ),
+        (
+            r#""stream_options":{"include_usage":{}}"#,
+            member,
+            "must be true or false",
+        ),
+        (
+            r#""stream_options":{"include_usage":true,"include_usage":false}"#,
+            member,
+            "stands twice",
+        ),
+        (
+            r#""stream_options":{"include_usage":false,"x":1,"include_us\u0061ge":true}"#,
+            member,
+            "stands twice",
+        ),
+    ] {
+        let text = format!("{{\"model\":\"a\",\"stream\":true,{options}}}");
+        let refusal = Inspected::new(text.into()).unwrap_err();
+        let object = refusal.object();
+        assert_eq!(refusal.status(), 400, "{options}");
+        assert_eq!(object.kind, "invalid_request_error", "{options}");
+        assert_eq!(object.param.as_deref(), Some(param), "{options}");
+        assert!(
+            object.message.contains(says),
+            "{options}: {}",
+            object.message
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_a_stream_its_options_are_left_to_the_engine() {
+    let text = r#"{"model":"a","stream_options":[]}"#;
+    assert_eq!(edited(text, "a").await, text);
 }
 
 #[tokio::test]
@@ -111,6 +173,62 @@ fn a_member_that_counts_stands_once() {
     assert!(Inspected::new(r#"{"model":"a","x":1,"x":2}"#.into()).is_ok());
 }
 
+/// The members of an object in any order: most often a stream with options, once or twice, of any kind.
+fn members() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    let stream = prop::sample::select(vec!["true", "true", "true", "false", "null"]);
+    let stream = stream.prop_map(|value| ("stream", value.to_owned()));
+    let key = prop::sample::select(vec!["stream_options", "stream_\\u006fptions"]);
+    let options = prop::collection::vec((key, a_value()), 0..=2);
+    let other = prop::sample::select(vec!["other", "include_usage", "streams"]);
+    let others = prop::collection::vec((other, a_value()), 0..3);
+    (stream, options, others).prop_flat_map(|(stream, options, others)| {
+        let all: Vec<_> = options.into_iter().chain([stream]).chain(others).collect();
+        Just(all).prop_shuffle()
+    })
+}
+
+/// Any JSON value, as text.
+fn a_value() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec![
+        "null",
+        "true",
+        "true",
+        "false",
+        "0",
+        "-1.5e3",
+        "\"\"",
+        "\"}{\\\"\"",
+        "[]",
+        "[ ]",
+        "{}",
+        "{ }",
+    ])
+    .prop_map(str::to_owned);
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        let member = (an_option(), inner.clone());
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(|all| format!("[{}]", all.join(", "))),
+            prop::collection::vec(member, 0..4).prop_map(|all| {
+                let all: Vec<String> = all
+                    .iter()
+                    .map(|(key, value)| format!("\"{key}\": {value}"))
+                    .collect();
+                format!("{{\n{}}}", all.join(","))
+            }),
+        ]
+    })
+}
+
+fn an_option() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "include_usage",
+        "include\\u005fusage",
+        "x",
+        "model",
+        "y",
+    ])
+}
+
 proptest! {
     #[test]
     fn the_edited_body_means_the_same_but_for_the_edits(
@@ -147,6 +265,32 @@ proptest! {
         }
         expected["stream_options"]["include_usage"] = json!(true);
         prop_assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn any_object_is_refused_or_stays_valid_and_differs_only_where_it_is_edited(
+        members in members(),
+    ) {
+        let mut written: Vec<String> = members
+            .iter()
+            .map(|(key, value)| format!("\"{key}\" :{value}"))
+            .collect();
+        written.insert(members.len() / 2, "\"model\" : \"asked\"".to_owned());
+        let text = format!("{{ {} }}", written.join(" ,\n"));
+        // Only what stands twice or is of the wrong kind is refused.
+        if let Ok(inspected) = Inspected::new(text.clone().into()) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let sent = runtime.block_on(edited(&text, "served"));
+            let sent: Value = serde_json::from_str(&sent).unwrap();
+            let mut expected: Value = serde_json::from_str(&text).unwrap();
+            expected["model"] = json!("served");
+            if expected["stream"] == json!(true) {
+                let asked = &expected["stream_options"]["include_usage"];
+                prop_assert_eq!(inspected.asked_usage, asked == &json!(true));
+                expected["stream_options"]["include_usage"] = json!(true);
+            }
+            prop_assert_eq!(sent, expected);
+        }
     }
 
     #[test]

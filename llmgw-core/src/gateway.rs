@@ -15,7 +15,8 @@
 //!
 //! The stages are plain functions, not layers around each other: each needs what the one before found out, and a
 //! function can say so in its arguments. A whole call, its engine's connection included, lives in the task of
-//! its client's connection. Dropping it, which is what happens when the client leaves, drops all of it.
+//! its client's connection. Dropping it, which is what happens when the client leaves, drops all of it. A client
+//! has left when it closes its socket or the sending half of it, whatever it sent before.
 //!
 //! What the gateway routes by comes through `watch` channels and stays good when nobody sends any more.
 

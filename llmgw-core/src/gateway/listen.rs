@@ -82,22 +82,27 @@ async fn connection(
         tracing::debug!(%error, "a client's connection is gone already");
         return;
     }
-    let socket = ClientSocket::new(stream, shared.config.client_stall_timeout);
+    let (socket, hang_up) = ClientSocket::new(stream, shared.config.client_stall_timeout);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(shared.answer(request).await) }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
+    let mut left = pin!(hang_up.wait());
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
+        () = left.as_mut() => return,
+        () = kill.cancelled() => return,
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
+                biased;
                 ended = connection.as_mut() => ended,
+                () = left.as_mut() => return,
                 () = kill.cancelled() => return,
             }
         }
-        () = kill.cancelled() => return,
     };
     if let Err(error) = ended {
         // Clients leave all the time; that is no fault of ours.

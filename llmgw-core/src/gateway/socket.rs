@@ -1,15 +1,23 @@
-//! A client's socket that does not wait for ever for a client that does not read.
+//! A client's socket that does not wait for ever for a client that does not read, and that sees one leave.
+//!
+//! hyper looks at what comes in only while it holds no byte that it has not parsed. Bytes behind a request's
+//! body, a stray line end or the next request, would hide from it that the client is gone, and the engine would
+//! go on working for nobody. [`HangUp`] asks the system instead, which tells the end of a connection past
+//! whatever lies unread before it.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     time::Sleep,
 };
 
@@ -17,21 +25,27 @@ use tokio::{
 /// engine's slot for as long as it keeps its connection.
 #[derive(Debug)]
 pub(super) struct ClientSocket {
-    stream: TcpStream,
+    stream: OwnedWriteHalf,
     limit: Duration,
     /// Runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
+/// Sees a client leave.
+#[derive(Debug)]
+pub(super) struct HangUp(OwnedReadHalf);
+
 // === impl ClientSocket ===
 
 impl ClientSocket {
-    pub(super) fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self {
+    pub(super) fn new(stream: TcpStream, limit: Duration) -> (Self, HangUp) {
+        let (reads, stream) = stream.into_split();
+        let socket = Self {
             stream,
             limit,
             stalled: None,
-        }
+        };
+        (socket, HangUp(reads))
     }
 
     fn bounded<T>(
@@ -56,11 +70,19 @@ impl ClientSocket {
 
 impl AsyncRead for ClientSocket {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let stream: &TcpStream = self.stream.as_ref();
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            match stream.try_read_buf(buffer) {
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
@@ -95,3 +117,26 @@ impl AsyncWrite for ClientSocket {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+// === impl HangUp ===
+
+impl HangUp {
+    /// Waits until the client has closed its side, whatever it sent before that and is still unread. (The end comes
+    /// behind the bytes: it is seen once the system's buffer, which has at least some ten KiB, has them all.)
+    ///
+    /// A client that closes only its own direction counts as gone, as it always did for hyper: no client of this
+    /// API does that and then waits, and it can't be told from one that closed its socket.
+    pub(super) async fn wait(&self) {
+        loop {
+            match self.0.ready(CLOSED).await {
+                Ok(ready) if !ready.is_read_closed() => {}
+                // A socket that can't be asked any more is no client's either.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Wakes for the end of a stream and, unlike `READABLE`, not for what comes before it. (Its other meaning, urgent
+/// data, is not asked of the system for a TCP stream.)
+const CLOSED: Interest = Interest::PRIORITY;

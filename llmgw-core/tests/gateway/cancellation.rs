@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use llmgw_core::testing::engine::{Script, ScriptedEngine};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::{
     client::within,
@@ -40,6 +41,56 @@ async fn leaves(body: Value, script: Script, ready: impl AsyncFnOnce(&mut crate:
 #[tokio::test]
 async fn a_client_that_leaves_before_the_head_of_a_unary_answer_is_noticed() {
     leaves(request(), Script::new().hang(), async |_| {}).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_noticed_behind_whatever_it_sent_after_its_body() {
+    // A stray line end, a whole next request, the beginning of one that hyper takes no part of.
+    let next = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned();
+    let long = format!("{next}{}", "x".repeat(32 << 10));
+    for behind in ["\r\n".to_owned(), next, long] {
+        for (body, script) in [
+            (request(), Script::new().hang()),
+            (streamed(), Script::events().hang()),
+        ] {
+            leaves(body, script, async |client| {
+                client.raw(behind.as_bytes()).await;
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_sending_half_has_left() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    engine.always(Script::new().hang());
+    let rig = Rig::start(&[&engine]).await;
+    let mut client = rig.open(&request()).await;
+    client.raw(b"\r\n").await;
+    within(engine.until(|seen| seen.len() == 1)).await;
+    client.stream.get_mut().shutdown().await.unwrap();
+    within(engine.until(|seen| seen[0].was_abandoned())).await;
+    rig.until_idle().await;
+    assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_its_next_request_early_and_stays_gets_both_answers_in_order() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let script = Script::new().wait().head(200);
+    engine.always(
+        script
+            .header("content-type", "application/json")
+            .bytes("{\"n\":1}"),
+    );
+    let rig = Rig::start(&[&engine]).await;
+    let mut client = rig.open(&request()).await;
+    client.send("GET", "/healthz", &[], b"").await;
+    within(engine.until(|seen| seen.len() == 1)).await;
+    engine.go(1);
+    assert_eq!(client.reply().await.json()["n"], 1);
+    assert_eq!(client.reply().await.json()["status"], "ok");
 }
 
 #[tokio::test]

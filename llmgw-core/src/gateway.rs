@@ -40,9 +40,11 @@ mod refusal;
 mod resolve;
 mod respond;
 mod rewrite;
+mod seldom;
 mod socket;
 mod splice;
 mod sse;
+mod turned_away;
 mod upstreams;
 mod wire;
 

@@ -20,7 +20,8 @@ pub struct GatewayConfig {
     pub header_read_timeout: Duration,
     /// The longest time that a client may leave what is written to it unread.
     pub client_stall_timeout: Duration,
-    /// The most client connections at once; more wait in the system's queue.
+    /// The most client connections at once; more are answered with 503 `queue_full` and closed, and a flood of
+    /// them only closed. Each may need two file descriptors, its own and one to an engine.
     pub max_connections: usize,
     /// The longest time for a connection to an engine to open.
     pub connect_timeout: Duration,

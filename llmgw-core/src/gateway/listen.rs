@@ -1,4 +1,4 @@
-//! Connections: accepted up to a number, served, and drained at the end.
+//! Connections: accepted, served up to a number and turned away beyond it, and drained at the end.
 
 use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{GatewayConfig, Shared, socket::ClientSocket};
+use super::{GatewayConfig, Shared, seldom::Seldom, socket::ClientSocket, turned_away::TurnedAway};
 use crate::error::Chain;
 
 /// Serves until `shutdown`; then lets what is under way finish until the deadline, tells the rest that it is
@@ -21,24 +21,31 @@ pub(super) async fn listen(
     shutdown: CancellationToken,
 ) -> usize {
     let connections = TaskTracker::new();
+    // Apart from those that are served: the end does not wait for them.
+    let turning = TaskTracker::new();
     let kill = CancellationToken::new();
     // When this future is dropped, so are all connections.
     let _killed_on_drop = kill.clone().drop_guard();
     let http = http(&shared.config);
     let permits = Arc::new(Semaphore::new(shared.config.max_connections));
+    let mut turned_away = TurnedAway::new(shared.config.max_connections);
+    let mut failures = Seldom::new(FAILURE_INTERVAL);
     let accepting = async {
         loop {
-            // No more are taken from the system's queue than may be served.
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-                break;
+            let stream = match listener.accept().await {
+                Ok((stream, _peer)) => stream,
+                Err(error) => {
+                    accept_failed(&error, &mut failures).await;
+                    continue;
+                }
             };
-            match listener.accept().await {
-                Ok((stream, _peer)) => {
+            match Arc::clone(&permits).try_acquire_owned() {
+                Ok(permit) => {
                     let shared = Arc::clone(shared);
                     let tokens = (shutdown.clone(), kill.clone());
                     connections.spawn(connection(shared, http.clone(), stream, permit, tokens));
                 }
-                Err(error) => accept_failed(&error).await,
+                Err(_) => turned_away.turn_away(stream, &turning, kill.clone()),
             }
         }
     };
@@ -125,7 +132,7 @@ fn http(config: &GatewayConfig) -> http1::Builder {
     http
 }
 
-async fn accept_failed(error: &io::Error) {
+async fn accept_failed(error: &io::Error, failures: &mut Seldom) {
     if matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -134,14 +141,19 @@ async fn accept_failed(error: &io::Error) {
     ) {
         return;
     }
-    // Out of file descriptors, as a rule: some will be free in a moment.
-    tracing::error!(%error, "can't accept connections");
+    // Out of file descriptors, as a rule: some will be free in a moment. The client stays in the system's queue,
+    // and to ask again at once would only burn the processor.
+    if let Some(times) = failures.again() {
+        tracing::error!(%error, times, "can't accept connections");
+    }
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// How long a cut stream has to write its error event.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often it is said that connections can't be accepted.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
 /// The most that is read or written at once for one connection.
 const BUFFER: usize = 256 << 10;
 const HEADERS_OF_HYPER: usize = 100;

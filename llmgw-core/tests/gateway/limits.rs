@@ -77,7 +77,7 @@ async fn headers_beyond_the_limits_are_refused() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_until_one_is_free() {
+async fn connections_beyond_the_limit_are_told_so_and_closed_at_once() {
     let config = GatewayConfig {
         max_connections: 2,
         ..config()
@@ -90,12 +90,84 @@ async fn connections_beyond_the_limit_wait_until_one_is_free() {
         assert_eq!(client.reply().await.head.status, 200);
         clients.push(client);
     }
-    let mut third = Client::connect(rig.address).await;
-    third.send("GET", "/healthz", &[], b"").await;
-    let waiting = tokio::time::timeout(SHORT, third.head()).await;
-    assert!(waiting.is_err(), "it is not served yet");
+    // One that has said nothing yet, and one that sends more than is looked at.
+    for body in ["", &"x".repeat(100_000)] {
+        let mut third = Client::connect(rig.address).await;
+        if !body.is_empty() {
+            third
+                .send("POST", CHAT, &[AUTHORIZATION], body.as_bytes())
+                .await;
+        }
+        let reply = third.reply().await;
+        let (code, message) = reply.error();
+        assert_eq!((reply.head.status, code.as_str()), (503, "queue_full"));
+        assert!(message.contains("2 client connections"), "{message}");
+        assert_eq!(reply.head.get("retry-after"), Some("1"));
+        assert_eq!(reply.head.get("connection"), Some("close"));
+        assert!(third.is_closed().await);
+    }
     clients.pop();
-    assert_eq!(third.reply().await.head.status, 200);
+    until_taken(&rig).await;
+}
+
+#[tokio::test]
+async fn silent_connections_give_their_places_back() {
+    let config = GatewayConfig {
+        max_connections: 2,
+        // Long enough for the third to come in time on a busy machine.
+        header_read_timeout: Duration::from_secs(2),
+        ..config()
+    };
+    let rig = Rig::with(config, Vec::new()).await;
+    let mut silent = Vec::new();
+    for _ in 0..2 {
+        silent.push(Client::connect(rig.address).await);
+    }
+    assert_eq!(Client::connect(rig.address).await.head().await.status, 503);
+    for client in &mut silent {
+        assert!(client.is_closed().await);
+    }
+    until_taken(&rig).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_is_closed_and_the_clients_before_it_are_served() {
+    let config = GatewayConfig {
+        max_connections: 1,
+        ..config()
+    };
+    let rig = Rig::with(config, Vec::new()).await;
+    let mut first = Client::connect(rig.address).await;
+    first.send("GET", "/healthz", &[], b"").await;
+    assert_eq!(first.reply().await.head.status, 200);
+    let mut flood = Vec::new();
+    for _ in 0..200 {
+        flood.push(Client::connect(rig.address).await);
+    }
+    for client in &mut flood {
+        let head = client.try_head().await;
+        assert!(head.is_none_or(|head| head.status == 503));
+    }
+    first.send("GET", "/healthz", &[], b"").await;
+    assert_eq!(first.reply().await.head.status, 200);
+}
+
+/// Waits until a new client is served.
+async fn until_taken(rig: &Rig) {
+    within(async {
+        loop {
+            let mut client = Client::connect(rig.address).await;
+            client.send("GET", "/healthz", &[], b"").await;
+            if client
+                .try_head()
+                .await
+                .is_some_and(|head| head.status == 200)
+            {
+                break;
+            }
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

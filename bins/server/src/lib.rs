@@ -9,6 +9,7 @@
 //! | [`lifecycle`] | build, run, drain |
 //! | [`data_dir`] | what is kept on disk, and who may use it |
 //! | [`admin`] | the admin API over the control roles |
+//! | [`descriptors`] | how many files may be open, and how many of them clients get |
 //! | [`cluster`] | the port that agents connect to |
 //! | [`starter`] | the model that a first start runs |
 //! | [`settings`] | the file that names models and engines |
@@ -19,6 +20,7 @@ pub mod admin;
 pub mod args;
 pub mod cluster;
 pub mod data_dir;
+pub mod descriptors;
 pub mod fault;
 pub mod first_key;
 pub mod lifecycle;

@@ -26,6 +26,7 @@ use crate::{
     admin::{self, AdminConfig, AdminDeps, AdminToken},
     cluster,
     data_dir::DataDir,
+    descriptors::{self, bounded_connections},
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
 };
@@ -89,7 +90,8 @@ struct GatewayTraffic(LoadTable);
 // === impl ServerConfig ===
 
 impl ServerConfig {
-    /// Opens the data directory and the store, takes the lease, binds every port.
+    /// Opens the data directory and the store, takes the lease, binds every port. Before that, it raises this
+    /// process's limit of open files as far as it may.
     ///
     /// # Errors
     /// The first thing that stands in the way, before anything is started.
@@ -109,6 +111,7 @@ impl ServerConfig {
         if let Some(address) = cluster_listen {
             require_loopback(AGENTS, address, cluster::LOOPBACK_ONLY)?;
         }
+        let open_files = descriptors::raise();
         let data = DataDir::open(&data_dir)?;
         let clients = bind(CLIENTS, listen).await?;
         let admin = bind(ADMIN, admin_listen).await?;
@@ -143,7 +146,7 @@ impl ServerConfig {
             first_key::ensure(&data, file, &hashing_key, &*store, epoch, &*clock).await?;
 
         handle.reload_keys().await.map_err(Fault::Store)?;
-        let gateway = build_gateway(&handle, hashing_key.clone(), store, clock);
+        let gateway = build_gateway(&handle, hashing_key.clone(), store, clock, open_files);
         let agents = match agents_listener {
             None => None,
             Some(listener) => {
@@ -318,6 +321,7 @@ fn build_gateway(
     hashing_key: HashingKey,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    open_files: Option<u64>,
 ) -> Gateway {
     let activation: Arc<dyn Activation> = Arc::new(handle.clone());
     let deps = GatewayDeps {
@@ -328,7 +332,9 @@ fn build_gateway(
         store,
         clock,
     };
-    let gateway = GatewayConfig::default().build(deps);
+    let mut config = GatewayConfig::default();
+    config.max_connections = bounded_connections(config.max_connections, open_files);
+    let gateway = config.build(deps);
     handle.observe_traffic(Arc::new(GatewayTraffic(gateway.load())));
     gateway
 }

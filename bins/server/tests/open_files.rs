@@ -58,11 +58,31 @@ fn silent_clients_leave_descriptors_to_the_rest_of_the_server() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 
     drop(silent);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !get(&clients, "/healthz", "host: x\r\n").starts_with("HTTP/1.1 200 ") {
-        assert!(Instant::now() < deadline, "the places are not free again");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until_served(&clients);
+}
+
+#[test]
+fn without_a_descriptor_for_the_next_client_it_waits_says_so_once_and_recovers() {
+    let home = tempfile::tempdir().unwrap();
+    // Less than the reserve: clients that are turned away take the last ones.
+    let mut server = Server::start(home.path(), 50);
+    let clients = server.address("clients on http://");
+    let crowd: Vec<TcpStream> = (0..100).map(|_| connect(&clients)).collect();
+    server.wait_for("can't accept connections");
+    let before = server.processor_ticks();
+    // Long enough for a loop without a pause to show.
+    thread::sleep(Duration::from_millis(500));
+    let spent = server.processor_ticks() - before;
+    assert!(
+        spent < 25,
+        "{spent} hundredths of a second in half a second"
+    );
+    drop(crowd);
+    wait_until_served(&clients);
+    drop(server.child.kill());
+    server.said.read_to_string(&mut server.log).unwrap();
+    let times = server.log.matches("can't accept connections").count();
+    assert_eq!(times, 1, "{}", server.log);
 }
 
 impl Server {
@@ -85,17 +105,32 @@ impl Server {
         Self { child, said, log }
     }
 
-    /// The address that is told behind `text`.
-    fn address(&mut self, text: &str) -> String {
+    /// What is told behind `text`.
+    fn wait_for(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
             let read = self.said.read_line(&mut line).unwrap();
             self.log.push_str(&line);
             assert!(read > 0, "no {text:?}; it said:\n{}", self.log);
-            if let Some((_, address)) = line.split_once(text) {
-                return address.trim().trim_end_matches("/v1").to_owned();
+            if let Some((_, rest)) = line.split_once(text) {
+                return rest.trim().to_owned();
             }
         }
+    }
+
+    fn address(&mut self, text: &str) -> String {
+        self.wait_for(text).trim_end_matches("/v1").to_owned()
+    }
+
+    /// The processor time that it took so far, in hundredths of a second.
+    fn processor_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(self.proc().join("stat")).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = fields.split(' ').collect();
+        fields[11..13]
+            .iter()
+            .map(|ticks| ticks.parse::<u64>().unwrap())
+            .sum()
     }
 
     fn proc(&self) -> std::path::PathBuf {
@@ -107,6 +142,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+fn wait_until_served(clients: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !get(clients, "/healthz", "host: x\r\n").starts_with("HTTP/1.1 200 ") {
+        assert!(Instant::now() < deadline, "the places are not free again");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -90,8 +90,8 @@ async fn connections_beyond_the_limit_are_told_so_and_closed_at_once() {
         assert_eq!(client.reply().await.head.status, 200);
         clients.push(client);
     }
-    // One that has said nothing yet, and one that sends more than is looked at.
-    for body in ["", &"x".repeat(100_000)] {
+    // One that has said nothing yet, and one that sends more than the buffers on the way hold, before it reads.
+    for body in ["", &"x".repeat(16 << 20)] {
         let mut third = Client::connect(rig.address).await;
         if !body.is_empty() {
             third

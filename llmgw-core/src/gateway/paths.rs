@@ -25,6 +25,11 @@ pub(super) enum Target {
 impl Target {
     /// Reads a request line.
     pub(super) fn of(method: &Method, path: &str) -> Result<Self, Refusal> {
+        if method == Method::CONNECT {
+            // It names a host and a port, and has no path.
+            let message = "this is a gateway to models, not a proxy: it does not take CONNECT";
+            return Err(Refusal::new(Code::MethodNotAllowed, message).with_allow("GET, HEAD, POST"));
+        }
         let (target, methods) = match path {
             CHAT => (Self::Inference(CHAT), POST),
             COMPLETIONS => (Self::Inference(COMPLETIONS), POST),

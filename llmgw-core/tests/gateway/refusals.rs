@@ -101,6 +101,23 @@ async fn unknown_paths_and_methods_are_refused() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_the_gateway_for_a_proxy_is_told_that_it_is_none() {
+    let rig = Rig::start(&[]).await;
+    let mut client = Client::connect(rig.address).await;
+    client
+        .raw(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org:443\r\n\r\n")
+        .await;
+    let reply = client.reply().await;
+    let (code, message) = reply.error();
+    assert_eq!(
+        (reply.head.status, code.as_str()),
+        (405, "method_not_allowed")
+    );
+    assert!(message.contains("not a proxy"), "{message}");
+    assert_eq!(reply.head.get("allow"), Some("GET, HEAD, POST"));
+}
+
+#[tokio::test]
 async fn a_body_beyond_the_limit_is_refused_with_the_limit() {
     let engine = ScriptedEngine::start().await.unwrap();
     let config = GatewayConfig {

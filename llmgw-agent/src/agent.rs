@@ -107,6 +107,7 @@ impl Agent {
             revision: 0,
             epoch: 0,
             highest_epoch: fence.highest().epoch,
+            leaving: false,
             facts: facts.clone(),
             provision: Vec::new(),
             replicas: Vec::new(),

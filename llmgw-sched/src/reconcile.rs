@@ -54,6 +54,8 @@ pub struct Observed {
 pub struct ObservedNode {
     /// When it was heard.
     pub heard_at: Duration,
+    /// Its agent has said that it ends.
+    pub left: bool,
     /// The desired revision of this epoch that the agent works towards; 0 when it has none yet.
     pub revision: u64,
     /// What it found on the machine.
@@ -222,10 +224,10 @@ fn engines(intent: &Intent, node: &ObservedNode) -> BTreeMap<EngineName, Provisi
     wanted.chain(told).collect()
 }
 
-/// Whether a node has not been heard for longer than the grace.
+/// Whether a node has not been heard for longer than the grace, or its agent has ended.
 #[must_use]
 pub fn is_lost(node: &ObservedNode, now: Duration) -> bool {
-    now.saturating_sub(node.heard_at) > LOST_AFTER
+    node.left || now.saturating_sub(node.heard_at) > LOST_AFTER
 }
 
 fn adopt(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {

@@ -24,8 +24,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 /// * `connect` is called again whenever the stream before has ended, one call at a time, with pauses in
 ///   between. Each call opens a new stream.
 /// * Dropping its future opens nothing.
+/// * `Display` names where it leads, for people.
 #[async_trait]
-pub trait Connector: fmt::Debug + Send + Sync + 'static {
+pub trait Connector: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Opens a stream.
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
 }
@@ -111,6 +112,12 @@ impl PipeConnector {
         Self {
             accept: Box::new(accept),
         }
+    }
+}
+
+impl fmt::Display for PipeConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the other end of a pipe")
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
         Session, SessionError,
         fence::{Fence, FenceError, Rank},
     },
-    supervise::{Supervisor, Timing},
+    supervise::{Ending, Supervisor, Timing},
 };
 
 /// What the agent's tasks share.
@@ -47,6 +47,8 @@ pub(super) struct Followed {
     highest_epoch: u64,
     /// Why the last one can't be followed.
     trouble: Option<String>,
+    /// None is followed any more, and nothing runs.
+    leaving: bool,
 }
 
 impl Followed {
@@ -156,6 +158,7 @@ impl Core {
             rank: Rank { epoch, revision },
             highest_epoch,
             trouble,
+            leaving,
         } = self.followed.borrow().clone();
         let mut facts = self.facts.borrow().clone();
         facts.warnings.extend(trouble.map(|text| Warning {
@@ -166,6 +169,7 @@ impl Core {
             revision,
             epoch,
             highest_epoch,
+            leaving,
             facts,
             provision: self.engines.provision(),
             replicas: self
@@ -206,7 +210,7 @@ impl Core {
                         self.note(Followed {
                             rank,
                             highest_epoch: rank.epoch,
-                            trouble: None,
+                            ..Followed::default()
                         });
                     }
                     Err(error @ FenceError::Stale { .. }) => {
@@ -252,7 +256,9 @@ impl Core {
         while !self.closing.is_cancelled() {
             let problem = match self.closing.run_until_cancelled(connector.connect()).await {
                 None => return,
-                Some(Err(error)) => format!("the control plane can't be reached: {error}"),
+                Some(Err(error)) => {
+                    format!("the control plane at {connector} can't be reached: {error}")
+                }
                 Some(Ok(stream)) => {
                     let session = Session {
                         hello: Hello {
@@ -296,6 +302,13 @@ impl Core {
         let ending = self.supervisor.shutdown(self.config.ending);
         let ended = tokio::time::timeout(patience, ending).await;
         self.stop.cancel();
+        if ended.is_ok() && self.config.ending == Ending::StopEngines {
+            let followed = self.followed.borrow().clone();
+            self.note(Followed {
+                leaving: true,
+                ..followed
+            });
+        }
         self.publish();
         self.closing.cancel();
         let told = tokio::time::timeout(TELL_WITHIN, tasks.wait()).await;

@@ -227,6 +227,7 @@ impl LoopTask {
             revision,
             epoch,
             highest_epoch,
+            leaving,
             facts,
             provision,
             replicas,
@@ -249,6 +250,7 @@ impl LoopTask {
             .collect();
         let observed = ObservedNode {
             heard_at: self.shared.clock.monotonic(),
+            left: leaving,
             revision: if epoch == self.epoch { revision } else { 0 },
             facts,
             provision,

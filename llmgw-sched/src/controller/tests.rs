@@ -35,6 +35,7 @@ struct ScriptedAgent {
     node: NodeId,
     desired: Option<DesiredState>,
     highest_epoch: u64,
+    leaving: bool,
 }
 
 async fn controller(declared: Vec<Model>) -> Running {
@@ -99,6 +100,7 @@ impl Running {
             node,
             desired: None,
             highest_epoch: 0,
+            leaving: false,
         }
     }
 
@@ -136,6 +138,7 @@ impl ScriptedAgent {
             revision: self.desired.as_ref().map_or(0, |desired| desired.revision),
             epoch: self.desired.as_ref().map_or(0, |desired| desired.epoch),
             highest_epoch: self.highest_epoch,
+            leaving: self.leaving,
             facts: NodeFacts {
                 hostname: "box".into(),
                 memory: Some(Memory {
@@ -422,6 +425,42 @@ async fn a_lost_node_that_is_heard_again_keeps_what_it_runs() {
     while let Ok(told) = tokio::time::timeout(Duration::from_secs(1), agent.told()).await {
         assert_eq!(told.replicas.len(), 1, "{told:?}");
     }
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_agent_has_ended_is_not_waited_for() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    let mut other = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    assert_eq!(agent.told().await.replicas.len(), 1);
+    agent.report(ReplicaState::Ready).await;
+    other.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    agent.leaving = true;
+    let begun = tokio::time::Instant::now();
+    agent.report_replicas(Vec::new()).await;
+    while other.told().await.replicas.is_empty() {}
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    let summary = running.handle.summary().await.unwrap();
+    assert!(
+        summary
+            .attention
+            .iter()
+            .any(|line| line.contains("has left")),
+        "{summary:?}"
+    );
+    // It comes back.
+    let mut again = running.agent_of(agent.node).await;
+    again.report_replicas(Vec::new()).await;
+    again.told().await;
+    let nodes = running.handle.nodes().await.unwrap();
+    assert!(nodes.iter().all(|node| node.state == NodeState::Ready));
     running.stop().await;
 }
 

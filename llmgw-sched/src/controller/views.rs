@@ -259,8 +259,12 @@ fn attention(
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;
         if is_lost(node, now) {
-            let silent = now.saturating_sub(node.heard_at).as_secs();
-            lines.push(format!("{hostname} is lost: not heard for {silent} s"));
+            lines.push(if node.left {
+                format!("{hostname} has left: its agent was ended")
+            } else {
+                let silent = now.saturating_sub(node.heard_at).as_secs();
+                format!("{hostname} is lost: not heard for {silent} s")
+            });
         }
         lines.extend(
             node.facts

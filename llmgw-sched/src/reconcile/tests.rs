@@ -31,6 +31,7 @@ fn intent(replicas: u32) -> Intent {
 fn observed_node(at: u64) -> ObservedNode {
     ObservedNode {
         heard_at: seconds(at),
+        left: false,
         revision: 0,
         facts: NodeFacts {
             hostname: "box".into(),

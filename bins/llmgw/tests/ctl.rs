@@ -268,7 +268,10 @@ async fn a_wrong_definition_is_refused_with_its_place() {
         .await
         .failed(
             2,
-            &["error: reading /nonexistent/a.yaml: No such file or directory (os error 2)"],
+            &[
+                "error: reading /nonexistent/a.yaml: No such file or directory (os error 2)",
+                "hint: name a file with a definition, or - for standard input; `llmgw ctl add --help` shows one",
+            ],
         );
     let large = plane.file("large.yaml", &"#".repeat((1 << 20) + 1));
     let error = format!("error: {large} is larger than 1 MiB");

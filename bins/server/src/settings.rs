@@ -25,7 +25,11 @@ use llmgw_core::{
     id::EngineName,
     units::Bytes,
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use crate::fault::Fault;
 
@@ -69,12 +73,19 @@ impl Settings {
         let mut text = String::new();
         File::open(path)
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-            .map_err(|error| wrong(format!("can't be read: {error}"), None))?;
+            .map_err(|error| {
+                let hint = "name a file that is there and that you may read: --config FILE";
+                wrong(format!("can't be read: {error}"), Some(hint.to_owned()))
+            })?;
         if u64::try_from(text.len()).unwrap_or(u64::MAX) > MAX_FILE {
             return Err(wrong("is larger than 1 MiB".to_owned(), None));
         }
-        let file: SettingsFile = serde_saphyr::from_str(&text)
-            .map_err(|error| wrong(first_line(&error.to_string()), None))?;
+        let file: SettingsFile =
+            read_yaml(&origin, &text).map_err(|Misread { origin, problem }| Fault::Settings {
+                origin,
+                problem,
+                hint: Some(EXAMPLE.to_owned()),
+            })?;
         let mut models = Vec::new();
         for (index, definition) in file.models.into_iter().enumerate() {
             let model = Model::try_from(definition)
@@ -108,6 +119,34 @@ impl Settings {
             source,
         }]
     }
+}
+
+/// Why a text in YAML or JSON is not what it should be.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{origin}: {problem}")]
+pub struct Misread {
+    /// The text's name, with line and column where they are known: `llmgw.yaml:2:9`.
+    pub origin: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+/// Reads a text in YAML or JSON that is called `name` in what is said of it.
+///
+/// # Errors
+/// The place and what is wrong there. Of a text that is broken, that it is: what it lacks may only be unread.
+pub fn read_yaml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Misread> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let broken = serde_saphyr::from_str::<IgnoredAny>(text).err();
+        let error = broken.unwrap_or(error);
+        let error = error.without_snippet();
+        let origin = match error.location() {
+            Some(place) => format!("{name}:{}:{}", place.line(), place.column()),
+            None => name.to_owned(),
+        };
+        let problem = UserMessageFormatter.format_message(error).into_owned();
+        Misread { origin, problem }
+    })
 }
 
 /// Reads the `--model` flag: `[NAME=]SOURCE[#sha256=…],memory=SIZE[,context=N][,parallel=N]`, or `starter`.
@@ -204,12 +243,10 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
     .map_err(|error| wrong(error.to_string(), error.hint))
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
-}
-
 const LLAMACPP: &str = "llamacpp";
 const MAX_FILE: u64 = 1 << 20;
+const EXAMPLE: &str = "a settings file is such as `models: [{name: tiny, source: file:/models/tiny.gguf, \
+                       profiles: [{memory: 1GiB}]}]`";
 const FORM: &str = "write [NAME=]SOURCE[#sha256=DIGEST],memory=SIZE[,context=N][,parallel=N], \
                     such as tiny=file:/models/tiny.gguf,memory=1GiB";
 
@@ -277,8 +314,18 @@ mod tests {
         let path = EngineSource::Path("/opt/llama-server".to_owned());
         assert_eq!(settings.wanted_engines()[0].source, path);
         for (text, says) in [
-            ("models: [", "llmgw.yaml: "),
-            ("modles: []", "modles"),
+            ("models: [", "llmgw.yaml:1:9: "),
+            ("models:\n  - name: a\n    source: [\n", "llmgw.yaml:3:13: "),
+            // What is lacking before the fault is not what is wrong.
+            (
+                "models:\n  - name: a\n  source: file:/m\n",
+                "llmgw.yaml:3:3: ",
+            ),
+            ("modles: []", "llmgw.yaml:1:1: unknown field `modles`"),
+            (
+                "models:\n  - name: a\n    source: file:/m\n",
+                "llmgw.yaml:3:5: missing field `profiles`",
+            ),
             ("engines: {vllm: {}}", "engines.vllm: not an engine"),
             (
                 "models: [{name: a, source: 'file:/m', profiles: []}]",

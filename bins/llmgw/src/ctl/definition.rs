@@ -7,7 +7,7 @@ use std::{
 };
 
 use llmgw_core::cluster::catalog::ModelDefinition;
-use serde_saphyr::{MessageFormatter, UserMessageFormatter};
+use llmgw_server::settings::read_yaml;
 
 use crate::failure::{Cause, Failure};
 
@@ -38,18 +38,13 @@ fn parse(name: &str, reader: impl Read) -> Result<ModelDefinition, Failure> {
     if text.trim().is_empty() {
         return Err(wrong(format!("{name} is empty")));
     }
-    serde_saphyr::from_str(&text).map_err(|error| {
-        let error = error.without_snippet();
-        let message = UserMessageFormatter.format_message(error);
-        wrong(match error.location() {
-            Some(place) => format!("{name}:{}:{}: {message}", place.line(), place.column()),
-            None => format!("{name}: {message}"),
-        })
-    })
+    read_yaml(name, &text).map_err(|misread| wrong(misread.to_string()))
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::new(Cause::Usage, format!("reading {name}: {error}"))
+    Failure::new(Cause::Usage, format!("reading {name}: {error}")).with_hint(
+        "name a file with a definition, or - for standard input; `llmgw ctl add --help` shows one",
+    )
 }
 
 fn wrong(message: String) -> Failure {
@@ -77,6 +72,7 @@ mod tests {
             ("", "a.yaml is empty"),
             ("name: a\nnom: b\n", "a.yaml:2:1: unknown field `nom`"),
             ("name: a\n  source: [\n", "a.yaml:2:9: "),
+            ("name: a\nsource: [\n", "a.yaml:2:9: "),
             (
                 "name: a\nsource: file:/x\nprofiles:\n  - memory: much\n",
                 "a.yaml:4:13: \"much\" is not a size",

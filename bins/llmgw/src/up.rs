@@ -3,7 +3,7 @@
 mod greeting;
 mod progress;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use llmgw_agent::{
@@ -15,6 +15,7 @@ use llmgw_core::{
     clock::{Clock, SystemClock},
     cluster::engine::EngineSource,
     error::{Chain, Coded},
+    id::EngineName,
     route::{RouteTable, Waiting},
 };
 use llmgw_sched::controller::Admission;
@@ -45,6 +46,7 @@ pub(crate) struct UpArgs {
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let UpArgs { server } = args;
     let settings = server.settings(true)?;
+    refuse_missing_programs(&settings.engines)?;
     let api_key_file = server.api_key_file.clone();
     let config = server.into_config(Surroundings {
         cluster_listen: None,
@@ -152,10 +154,31 @@ fn key_is(first: &FirstKey, file: Option<PathBuf>) -> KeyIs {
     }
 }
 
-fn agent_config(
-    data_dir: PathBuf,
-    engines: &std::collections::BTreeMap<llmgw_core::id::EngineName, EngineSource>,
-) -> AgentConfig {
+/// The agent runs here, so that a program that it is to use must be here.
+fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Result<(), Fault> {
+    for (name, source) in engines {
+        let EngineSource::Path(path) = source else {
+            continue;
+        };
+        let problem = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => continue,
+            Ok(_) => "it is no program".to_owned(),
+            Err(error) if error.kind() == ErrorKind::NotFound => "there is no such file".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(Fault::Settings {
+            origin: format!("engines.{name}.path: {path}"),
+            problem,
+            hint: Some(
+                "name a llama-server program of this machine, or leave `path` out to have one installed"
+                    .to_owned(),
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, EngineSource>) -> AgentConfig {
     let paths = engines.iter().filter_map(|(name, source)| match source {
         EngineSource::Path(path) => Some((name.clone(), PathBuf::from(path))),
         EngineSource::Auto | EngineSource::Wheel => None,

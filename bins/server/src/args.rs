@@ -1,6 +1,7 @@
 //! The flags that `llmgw-server` and `llmgw up` share.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -27,7 +28,8 @@ pub struct ServerArgs {
         long,
         value_name = "ADDRESS",
         env = "LLMGW_LISTEN",
-        default_value = "127.0.0.1:8080"
+        default_value = "127.0.0.1:8080",
+        value_parser = address
     )]
     pub listen: SocketAddr,
     /// Address for the admin API; on loopback
@@ -35,7 +37,8 @@ pub struct ServerArgs {
         long,
         value_name = "ADDRESS",
         env = "LLMGW_ADMIN_LISTEN",
-        default_value = "127.0.0.1:8082"
+        default_value = "127.0.0.1:8082",
+        value_parser = address
     )]
     pub admin_listen: SocketAddr,
     /// A model to run, may be given several times: `starter`, or
@@ -88,12 +91,17 @@ impl ServerArgs {
             Some(path) => Settings::read(path)?,
             None => Settings::default(),
         };
-        let flags: Result<Vec<Model>, Fault> =
-            self.models.iter().map(|text| model_flag(text)).collect();
-        settings.models.extend(flags?);
+        let file = self.config.as_ref().map(|path| path.display().to_string());
+        let mut origins = vec![file.unwrap_or_default(); settings.models.len()];
+        for text in &self.models {
+            settings.models.push(model_flag(text)?);
+            origins.push(format!("--model {text}"));
+        }
         if settings.models.is_empty() && starter {
             settings.models.extend(model_flag(starter::FLAG));
+            origins.push(format!("--model {}", starter::FLAG));
         }
+        refuse_names_of_two(&settings.models, &origins)?;
         Ok(settings)
     }
 
@@ -123,6 +131,50 @@ impl ServerArgs {
     }
 }
 
+/// Reads an address with a port; an error shows one.
+///
+/// # Errors
+/// When it is none.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write an IP address and a port, such as 127.0.0.1:8080 for this machine alone or 0.0.0.0:8080 for all"
+            .to_owned()
+    })
+}
+
+/// Refuses two models that answer to one name; the second is named, with where it stands.
+fn refuse_names_of_two(models: &[Model], origins: &[String]) -> Result<(), Fault> {
+    let mut taken: BTreeMap<&str, (&Model, &String)> = BTreeMap::new();
+    for (model, origin) in models.iter().zip(origins) {
+        for name in std::iter::once(model.name()).chain(model.aliases()) {
+            let Some((other, first)) = taken.insert(name.as_str(), (model, origin)) else {
+                continue;
+            };
+            let whose = if other.name() == name {
+                "a model".to_owned()
+            } else {
+                format!("the model {}", other.name())
+            };
+            let place = if first == origin {
+                "above it".to_owned()
+            } else {
+                format!("in {first}")
+            };
+            return Err(Fault::Settings {
+                origin: origin.clone(),
+                problem: format!(
+                    "the name {name} is declared twice: {whose} {place} answers to it already"
+                ),
+                hint: Some(
+                    "give each model a name and aliases of its own, or remove one of the two"
+                        .to_owned(),
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Where a user's data belongs by the XDG Base Directory Specification; `None` without a home directory.
 #[must_use]
 pub fn default_data_dir() -> Option<PathBuf> {
@@ -134,4 +186,83 @@ pub fn default_data_dir() -> Option<PathBuf> {
     };
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     data.map(|data| data.join("llmgw"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        server: ServerArgs,
+    }
+
+    fn args(rest: &[&str]) -> Result<ServerArgs, clap::Error> {
+        let all = ["llmgw", "--data-dir", "/d"].iter().chain(rest);
+        Cli::try_parse_from(all).map(|cli| cli.server)
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_one_that_is() {
+        for text in ["nonsense", "localhost:80", "127.0.0.1", "8080"] {
+            for flag in ["--listen", "--admin-listen"] {
+                let error = args(&[flag, text]).unwrap_err().to_string();
+                assert!(
+                    error.contains(text) && error.contains("127.0.0.1:8080"),
+                    "{error}"
+                );
+            }
+        }
+        let given = args(&["--listen", "[::1]:0"]).unwrap();
+        assert_eq!(given.listen.port(), 0);
+    }
+
+    #[test]
+    fn a_name_of_two_models_is_refused_with_where_they_stand() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("llmgw.yaml");
+        let model = |name: &str, more: &str| {
+            format!(
+                "  - name: {name}\n    source: file:/m.gguf\n    profiles: [{{memory: 1GiB}}]\n{more}"
+            )
+        };
+        let refused = |text: &str, flags: &[&str]| {
+            std::fs::write(&file, text).unwrap();
+            let shown = file.display().to_string();
+            let all: Vec<&str> = ["--config", &shown].iter().chain(flags).copied().collect();
+            let fault = args(&all).unwrap().settings(true).unwrap_err();
+            assert!(fault.is_usage() && fault.hint().is_some(), "{fault}");
+            fault.to_string().replace(&shown, "FILE")
+        };
+        assert_eq!(
+            refused(
+                &format!("models:\n{}{}", model("a", ""), model("a", "")),
+                &[]
+            ),
+            "FILE: the name a is declared twice: a model above it answers to it already"
+        );
+        assert_eq!(
+            refused(
+                &format!("models:\n{}", model("a", "    aliases: [b]\n")),
+                &["--model", "b=file:/m.gguf,memory=1GiB"]
+            ),
+            "--model b=file:/m.gguf,memory=1GiB: the name b is declared twice: \
+             the model a in FILE answers to it already"
+        );
+    }
+
+    #[test]
+    fn models_with_names_of_their_own_are_taken() {
+        let flags = [
+            "--model",
+            "a=file:/m.gguf,memory=1GiB",
+            "--model",
+            "b=file:/m.gguf,memory=1GiB",
+        ];
+        let settings = args(&flags).unwrap().settings(true).unwrap();
+        assert_eq!(settings.models.len(), 2);
+    }
 }

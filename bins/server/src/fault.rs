@@ -1,6 +1,11 @@
 //! Why a start failed: one line for people, a hint, an exit code.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use llmgw_core::{error::Chain, keys::EntropyError, store::StoreError};
 use llmgw_sched::controller::ControllerError;
@@ -16,7 +21,7 @@ pub enum Fault {
         path: PathBuf,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Another process uses the data directory.
     #[error("another llmgw runs in {}", path.display())]
@@ -41,7 +46,7 @@ pub enum Fault {
         address: SocketAddr,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The address can be reached from other machines, and what listens there is not protected.
     #[error("{what} may not listen on {address}: {why}")]
@@ -74,7 +79,7 @@ pub enum Fault {
     Entropy(#[source] EntropyError),
     /// Signals can't be listened for.
     #[error("listening for signals")]
-    Signals(#[source] std::io::Error),
+    Signals(#[source] io::Error),
     /// A file could not be written.
     #[error("writing {}", path.display())]
     Write {
@@ -82,7 +87,7 @@ pub enum Fault {
         path: PathBuf,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -102,7 +107,7 @@ impl Fault {
                 path.display()
             )),
             Self::Listen { what, source, .. } => match source.kind() {
-                std::io::ErrorKind::AddrInUse => Some(format!(
+                io::ErrorKind::AddrInUse => Some(format!(
                     "another program has that port; choose one with {}, or port 0 for any",
                     listen_flag(what)
                 )),
@@ -116,14 +121,11 @@ impl Fault {
                 listen_flag(what)
             )),
             Self::Settings { hint, .. } => hint.clone(),
+            Self::Write { path, source } => unwritable(path, source),
             Self::Controller(ControllerError::AnotherLeads(_)) => {
                 Some("several control planes on one store are not part of this release".to_owned())
             }
-            Self::Store(_)
-            | Self::Controller(_)
-            | Self::Entropy(_)
-            | Self::Signals(_)
-            | Self::Write { .. } => None,
+            Self::Store(_) | Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
         }
     }
 
@@ -151,6 +153,28 @@ impl Fault {
             Some(hint) => format!("{error}\nhint: {hint}"),
             None => error,
         }
+    }
+}
+
+/// What would help when `path` can't be written; `None` when nobody knows.
+fn unwritable(path: &Path, error: &io::Error) -> Option<String> {
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."))
+        .display();
+    match error.kind() {
+        io::ErrorKind::NotFound => Some(format!(
+            "make the directory {directory} first, or name a file elsewhere"
+        )),
+        io::ErrorKind::NotADirectory => Some(format!("{directory} is no directory")),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(format!(
+            "you may not write in {directory}: change that, or name a file elsewhere"
+        )),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some(format!("make room on the disk of {directory}"))
+        }
+        _ => None,
     }
 }
 

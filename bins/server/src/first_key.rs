@@ -107,3 +107,126 @@ async fn insert(
     };
     store.insert_key(epoch, &key).await.map_err(Fault::Store)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc, time::Duration};
+
+    use llmgw_core::{clock::SystemClock, store::MemoryStore};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A control plane's first steps, without the rest of it.
+    struct Start {
+        directory: TempDir,
+        data: DataDir,
+        hashing_key: HashingKey,
+        store: MemoryStore,
+        epoch: Epoch,
+    }
+
+    impl Start {
+        async fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let data = DataDir::open(&directory.path().join("data")).unwrap();
+            let hashing_key = data.hashing_key().unwrap();
+            let store = MemoryStore::new(Arc::new(SystemClock::new()));
+            let lease = store.acquire_lease("a", Duration::from_secs(60)).await;
+            Self {
+                epoch: lease.unwrap().epoch,
+                directory,
+                data,
+                hashing_key,
+                store,
+            }
+        }
+
+        async fn ensure(&self, file: &Path) -> Result<FirstKey, Fault> {
+            let clock = SystemClock::new();
+            let Self {
+                data,
+                hashing_key,
+                store,
+                epoch,
+                ..
+            } = self;
+            ensure(data, Some(file), hashing_key, store, *epoch, &clock).await
+        }
+
+        async fn keys(&self) -> usize {
+            self.store.keys().await.unwrap().len()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_holds_no_key_is_refused_and_left_as_it_is() {
+        let start = Start::new().await;
+        let file = start.directory.path().join("notes");
+        let long = "sk".repeat(3_000);
+        for text in ["buy milk\n", "sk-other-service", &long] {
+            fs::write(&file, text).unwrap();
+            let fault = start.ensure(&file).await.unwrap_err();
+            let said = fault.render();
+            assert!(
+                said.contains("notes: it holds something that is no API key"),
+                "{said}"
+            );
+            assert!(fault.is_usage() && fault.hint().is_some(), "{said}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+        fs::write(&file, [0xff, 0xfe]).unwrap();
+        start.ensure(&file).await.unwrap_err();
+        assert_eq!(fs::read(&file).unwrap(), [0xff, 0xfe]);
+        assert_eq!(start.keys().await, 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_ordinary_file_is_refused() {
+        let start = Start::new().await;
+        let target = start.directory.path().join("target");
+        fs::write(&target, "").unwrap();
+        let link = start.directory.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        for file in [&link, start.directory.path()] {
+            let said = start.ensure(file).await.unwrap_err().render();
+            assert!(said.contains("it is no ordinary file"), "{said}");
+        }
+        assert_eq!(start.keys().await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_known_stays_and_another_is_replaced() {
+        let start = Start::new().await;
+        let file = start.directory.path().join("key");
+        fs::write(&file, "").unwrap();
+        let made = start.ensure(&file).await.unwrap();
+        assert!(matches!(made, FirstKey::InFile), "{made:?}");
+        let key = fs::read_to_string(&file).unwrap();
+        assert!(key.starts_with(Secret::PREFIX));
+        start.ensure(&file).await.unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), key);
+        assert_eq!(start.keys().await, 1);
+
+        // A key of another data directory, or one that was revoked, opens nothing here.
+        let stale = Secret::generate().unwrap();
+        fs::write(&file, stale.expose()).unwrap();
+        start.ensure(&file).await.unwrap();
+        let next = fs::read_to_string(&file).unwrap();
+        assert!(next.trim() != stale.expose() && next.starts_with(Secret::PREFIX));
+        assert_eq!(start.keys().await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_not_there_is_named_with_what_helps() {
+        let start = Start::new().await;
+        let file = start.directory.path().join("no/key");
+        let said = start.ensure(&file).await.unwrap_err().render();
+        assert!(
+            said.contains("writing ") && said.contains("no/key"),
+            "{said}"
+        );
+        assert!(said.contains("hint: make the directory "), "{said}");
+        assert_eq!(start.keys().await, 0);
+    }
+}

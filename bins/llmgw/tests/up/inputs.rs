@@ -86,7 +86,7 @@ fn a_model_that_cannot_be_right_is_refused_before_anything_starts() {
 fn broken_settings_are_refused_with_file_and_place() {
     let home = Home::new();
     let file = home.path().join("llmgw.yaml");
-    fs::write(&file, "models:\n  - name: [\n").unwrap();
+    fs::write(&file, "models:\n  - name: a\n  source: file:/m\n").unwrap();
     let (code, said) = refused(
         &home,
         &[
@@ -98,7 +98,7 @@ fn broken_settings_are_refused_with_file_and_place() {
     );
     assert_eq!(code, 2, "{said}");
     assert!(
-        said.contains("llmgw.yaml") && said.contains("line"),
+        said.contains("llmgw.yaml:3:3: ") && said.contains("hint: "),
         "{said}"
     );
 }
@@ -120,4 +120,94 @@ fn an_admin_api_for_everybody_is_refused_with_the_reason() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("must not cross a network"), "{said}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_with_one_that_is() {
+    let (code, said) = refused(&Home::new(), &["--listen", "nonsense"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("nonsense") && said.contains("127.0.0.1:8080"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_model_that_is_declared_twice_is_refused_before_anything_starts() {
+    let home = Home::new();
+    let model = "tiny=file:/m.gguf,memory=1GiB";
+    let (code, said) = refused(
+        &home,
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--model",
+            model,
+            "--model",
+            model,
+        ],
+    );
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("tiny is declared twice") && said.contains("hint: "),
+        "{said}"
+    );
+    assert!(!home.data_dir().exists());
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_refused_before_anything_starts() {
+    let home = Home::new();
+    let file = home.path().join("llmgw.yaml");
+    fs::write(&file, "engines:\n  llamacpp: {path: /nope/llama-server}\n").unwrap();
+    let config = file.to_str().unwrap();
+    let (code, said) = refused(&home, &["--listen", "127.0.0.1:0", "--config", config]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("/nope/llama-server: there is no such file") && said.contains("hint: "),
+        "{said}"
+    );
+    assert!(!home.data_dir().exists());
+}
+
+#[test]
+fn a_key_file_that_holds_something_else_is_left_as_it_is() {
+    let home = Home::new();
+    fs::write(home.key_file(), "my notes\n").unwrap();
+    let key_file = home.key_file();
+    let (code, said) = refused(
+        &home,
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--api-key-file",
+            key_file.to_str().unwrap(),
+        ],
+    );
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("api-key: it holds something that is no API key") && said.contains("hint: "),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&key_file).unwrap(), "my notes\n");
+}
+
+#[test]
+fn a_key_file_in_no_directory_is_refused_with_what_helps() {
+    let home = Home::new();
+    let inside = home.path().join("no/key");
+    let (code, said) = refused(
+        &home,
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--api-key-file",
+            inside.to_str().unwrap(),
+        ],
+    );
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("no/key") && said.contains("hint: make the directory "),
+        "{said}"
+    );
 }

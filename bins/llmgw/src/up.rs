@@ -75,15 +75,15 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
         key,
     };
     tokio::select! {
-        () = stop.cancelled() => {}
+        () = stop.asked() => {}
         greeted = until_served(&running, reports, greeting) => {
             greeted?;
-            stop.cancelled().await;
+            stop.asked().await;
         }
     }
 
-    progress::say("stopping: what is being answered is finished first");
-    running.drain().await;
+    progress::say(&running.farewell());
+    running.drain_until_insisted(&stop).await;
     stop_agent.cancel();
     let ended = agent_task.await;
     running.finish().await;

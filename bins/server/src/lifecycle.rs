@@ -29,6 +29,7 @@ use crate::{
     descriptors::{self, bounded_connections},
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
+    signals::Stop,
 };
 
 /// What a server is told. Plain data.
@@ -72,8 +73,13 @@ pub struct Server {
 pub struct Running {
     data: DataDir,
     handle: ControllerHandle,
-    /// Ends the listeners for clients and operators.
+    /// Ends the listeners for clients and operators, when what they do is done.
     drain: CancellationToken,
+    /// Ends them at once.
+    cut: CancellationToken,
+    load: LoadTable,
+    /// How long calls may go on after the order to stop.
+    patience: Duration,
     /// Ends the rest.
     finish: CancellationToken,
     fronts: TaskTracker,
@@ -212,9 +218,18 @@ impl Server {
             .map(|(listener, _)| local(AGENTS, listener))
             .transpose()?;
 
-        let serving = gateway.serve(clients, drain.clone());
+        let load = gateway.load();
+        let cut = CancellationToken::new();
+        let serving = cut
+            .clone()
+            .run_until_cancelled_owned(gateway.serve(clients, drain.clone()));
         fronts.spawn(async move {
-            let drained = serving.await;
+            let Some(drained) = serving.await else {
+                tracing::warn!(
+                    "calls were cut off; what they used may be missing from the accounts"
+                );
+                return;
+            };
             if drained.connections_cut > 0 || drained.usage_lost > 0 {
                 tracing::warn!(
                     connections_cut = drained.connections_cut,
@@ -228,7 +243,8 @@ impl Server {
             token: AdminToken::new(&admin_token),
             config: AdminConfig::default(),
         };
-        fronts.spawn(admin::serve(admin, deps, drain.clone()));
+        let serving = admin::serve(admin, deps, drain.clone());
+        fronts.spawn(cut.clone().run_until_cancelled_owned(serving));
         if let Some((listener, admission)) = agents {
             let serving = cluster::serve(listener, handle.clone(), admission, finish.clone());
             backs.spawn(serving);
@@ -238,6 +254,9 @@ impl Server {
             data,
             handle,
             drain,
+            cut,
+            load,
+            patience: GatewayConfig::default().drain_deadline,
             finish,
             fronts,
             backs,
@@ -293,6 +312,31 @@ impl Running {
         self.drain.cancel();
         self.fronts.close();
         self.fronts.wait().await;
+    }
+
+    /// [`drain`](Self::drain)s, and cuts off what is left of it as soon as a second signal comes.
+    pub async fn drain_until_insisted(&self, stop: &Stop) {
+        tokio::select! {
+            () = self.drain() => {}
+            () = stop.insisted() => {
+                self.cut.cancel();
+                self.drain().await;
+            }
+        }
+    }
+
+    /// What [`drain`](Self::drain) will do, for the person who asked for the end.
+    #[must_use]
+    pub fn farewell(&self) -> String {
+        let seconds = self.patience.as_secs();
+        let requests = match self.load.in_flight() {
+            0 => return "stopping: nothing is being answered".to_owned(),
+            1 => "1 request".to_owned(),
+            many => format!("{many} requests"),
+        };
+        format!(
+            "stopping: draining {requests}, up to {seconds} s; press Ctrl-C again to cut them off"
+        )
     }
 
     /// Ends the rest, after [`drain`](Self::drain): sessions, the lease, the store.

@@ -78,9 +78,9 @@ async fn run(cli: Cli) -> Result<(), Fault> {
     if secret.is_some() {
         running.data().forget_first_key()?;
     }
-    stop.cancelled().await;
-    report("llmgw-server: stopping; what is being answered is finished first");
-    running.drain().await;
+    stop.asked().await;
+    report(&format!("llmgw-server: {}", running.farewell()));
+    running.drain_until_insisted(&stop).await;
     running.finish().await;
     Ok(())
 }

@@ -8,28 +8,56 @@ use tracing_subscriber::EnvFilter;
 
 use crate::fault::Fault;
 
-/// A token that is cancelled at the first SIGINT or SIGTERM.
+/// What signals have asked for so far.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    asked: CancellationToken,
+    insisted: CancellationToken,
+}
+
+// === impl Stop ===
+
+impl Stop {
+    /// Waits for the first SIGINT or SIGTERM: the process should end when it has finished what it does.
+    pub async fn asked(&self) {
+        self.asked.cancelled().await;
+    }
+
+    /// Waits for the second: what is being done should not be waited for.
+    pub async fn insisted(&self) {
+        self.insisted.cancelled().await;
+    }
+
+    /// Takes a signal in. Those after the second change nothing: an end that is cut short would leave engines
+    /// behind.
+    fn take(&self) {
+        if !self.asked.is_cancelled() {
+            self.asked.cancel();
+        } else if !self.insisted.is_cancelled() {
+            self.insisted.cancel();
+        } else {
+            tracing::warn!("already stopping");
+        }
+    }
+}
+
+/// Listens for SIGINT and SIGTERM from now on.
 ///
 /// # Errors
 /// When the handlers can't be installed.
-pub fn stop_on_signal() -> Result<CancellationToken, Fault> {
-    let stop = CancellationToken::new();
+pub fn stop_on_signal() -> Result<Stop, Fault> {
+    let stop = Stop::default();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Fault::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Fault::Signals)?;
-    let cancelled = stop.clone();
+    let told = stop.clone();
     // Ends with the process: a signal may come at any time until then.
     TaskTracker::new().spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        cancelled.cancel();
-        // Later signals are taken in and change nothing: a drain that is cut short would leave engines behind.
         loop {
             tokio::select! {
-                _ = interrupt.recv() => tracing::warn!("already stopping"),
-                _ = terminate.recv() => tracing::warn!("already stopping"),
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
             }
+            told.take();
         }
     });
     Ok(stop)
@@ -49,4 +77,28 @@ pub fn init_logging_at(level: &str) {
         .with_writer(std::io::stderr);
     // A second call, in a test, changes nothing.
     drop(logging.with_target(false).try_init());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_signal_insists_and_later_ones_change_nothing() {
+        let stop = Stop::default();
+        let said = || (stop.asked.is_cancelled(), stop.insisted.is_cancelled());
+        let mut seen = vec![said()];
+        for _ in 0..4 {
+            stop.take();
+            seen.push(said());
+        }
+        let expected = [
+            (false, false),
+            (true, false),
+            (true, true),
+            (true, true),
+            (true, true),
+        ];
+        assert_eq!(seen, expected);
+    }
 }

@@ -169,6 +169,18 @@ impl Up {
         }
     }
 
+    /// Waits until it has said this.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.seen.iter().any(|line| line.contains(text)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.take_in(line),
+                Err(error) => panic!("no {text:?} ({error}); it said:\n{}", self.said()),
+            }
+        }
+    }
+
     /// Lets time pass while reading what it says.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let deadline = Instant::now() + span;
@@ -204,15 +216,20 @@ impl Up {
     }
 
     /// Asks it to stop, and waits until it has.
-    pub(crate) fn terminate(mut self) -> ExitStatus {
+    pub(crate) fn terminate(self) -> ExitStatus {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    /// Sends it a signal: `-INT`.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn ended(mut self) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

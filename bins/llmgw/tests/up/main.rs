@@ -11,3 +11,4 @@ mod harness;
 mod inputs;
 mod kill;
 mod serve;
+mod stop;

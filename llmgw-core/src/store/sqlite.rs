@@ -40,7 +40,7 @@ use sqlx::{
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageTotal,
-    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow},
 };
 use crate::{
     clock::Timestamp,
@@ -69,7 +69,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Newer`] when a newer release wrote the file; [`StoreError::Unavailable`] when it can't be
-    /// opened or isn't a database.
+    /// opened; [`StoreError::Unreadable`] when it isn't a database, or is damaged.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         // SQLite takes a name that begins with `file:` for a URL, and `:memory:` for no file at all.
         let path = Path::new(".").join(path);
@@ -94,7 +94,7 @@ impl SqliteStore {
                 Err(error) if is_busy(&error) && begun.elapsed() < BUSY_TIMEOUT => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                opened => break opened.map_err(failed("opening the database file"))?,
+                opened => break opened.map_err(failed(&path, "opening the database file"))?,
             }
         };
         let store = Self {
@@ -112,7 +112,26 @@ impl SqliteStore {
         let doing = "bringing the store's schema up to date";
         let mut transaction = self.begin(doing).await?;
         rows::migrate("migration", MIGRATIONS, &mut *transaction).await?;
-        transaction.commit().await.map_err(failed(doing))
+        transaction.commit().await.map_err(self.failed(doing))
+    }
+
+    /// Makes an error of ours, which names the file when it is the file that is at fault.
+    fn failed(&self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+        failed(&self.path, doing)
+    }
+
+    /// Writes what is in the log into the file, and empties the log: a copy of the file alone is whole then.
+    ///
+    /// Nothing is lost when it can't be done now, because another process reads: the next who opens the file does it.
+    async fn empty_log(&self) {
+        let emptied: Result<(i64, i64, i64), _> = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)")
+            .fetch_one(&self.writer)
+            .await;
+        match emptied {
+            Ok((0, ..)) => {}
+            Ok(_) => tracing::debug!("the store's log is in use and was not emptied"),
+            Err(error) => tracing::warn!(%error, "the store's log can't be emptied"),
+        }
     }
 
     /// Begins a transaction that nobody can write beside.
@@ -125,9 +144,9 @@ impl SqliteStore {
                     drop(connection.close().await);
                 }
                 let again = self.writer.begin_with("BEGIN IMMEDIATE").await;
-                again.map_err(failed(doing))
+                again.map_err(self.failed(doing))
             }
-            begun => begun.map_err(failed(doing)),
+            begun => begun.map_err(self.failed(doing)),
         }
     }
 
@@ -142,7 +161,7 @@ impl SqliteStore {
             sqlx::query_scalar("SELECT epoch FROM lease WHERE holder IS NOT NULL")
                 .fetch_optional(&mut *transaction)
                 .await
-                .map_err(failed(doing))?;
+                .map_err(self.failed(doing))?;
         if current.is_some() && current == i64::try_from(epoch.0).ok() {
             Ok(transaction)
         } else {
@@ -164,7 +183,7 @@ impl Store for SqliteStore {
         let (held_by, remaining): (Option<String>, i64) = sqlx::query_as(REMAINING)
             .fetch_one(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
         if let Some(other) = held_by.filter(|other| other != holder)
             && remaining > 0
         {
@@ -178,8 +197,8 @@ impl Store for SqliteStore {
             .bind(rows::ttl_millis(ttl))
             .fetch_one(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))?;
         Ok(Lease {
             epoch: Epoch(epoch.unsigned_abs()),
         })
@@ -192,8 +211,8 @@ impl Store for SqliteStore {
             .bind(rows::ttl_millis(ttl))
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))
     }
 
     async fn release_lease(&self, epoch: Epoch) -> Result<(), StoreError> {
@@ -205,8 +224,11 @@ impl Store for SqliteStore {
         sqlx::query("UPDATE lease SET holder = NULL")
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))?;
+        // Who leads no more has written its last.
+        self.empty_log().await;
+        Ok(())
     }
 
     async fn raise_epoch(&self, above: Epoch) -> Result<(), StoreError> {
@@ -226,7 +248,7 @@ impl Store for SqliteStore {
             sqlx::query_as("SELECT name, definition, added_at FROM model ORDER BY name")
                 .fetch_all(&self.readers)
                 .await
-                .map_err(failed("reading the models"))?;
+                .map_err(self.failed("reading the models"))?;
         found.into_iter().map(rows::model).collect()
     }
 
@@ -243,13 +265,13 @@ impl Store for SqliteStore {
         .bind(model.added_at.0)
         .execute(&mut *transaction)
         .await
-        .map_err(failed(doing))?;
+        .map_err(self.failed(doing))?;
         if inserted.rows_affected() == 0 {
             return Err(StoreError::Exists {
                 what: format!("model {}", model.model.name()),
             });
         }
-        transaction.commit().await.map_err(failed(doing))
+        transaction.commit().await.map_err(self.failed(doing))
     }
 
     async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
@@ -259,8 +281,8 @@ impl Store for SqliteStore {
             .bind(name.as_str())
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))?;
         Ok(deleted.rows_affected() > 0)
     }
 
@@ -269,7 +291,7 @@ impl Store for SqliteStore {
             sqlx::query_as("SELECT id, name, hash, created_at FROM api_key ORDER BY id")
                 .fetch_all(&self.readers)
                 .await
-                .map_err(failed("reading the keys"))?;
+                .map_err(self.failed("reading the keys"))?;
         found.into_iter().map(rows::key).collect()
     }
 
@@ -286,13 +308,13 @@ impl Store for SqliteStore {
         .bind(key.created_at.0)
         .execute(&mut *transaction)
         .await
-        .map_err(failed(doing))?;
+        .map_err(self.failed(doing))?;
         if inserted.rows_affected() == 0 {
             return Err(StoreError::Exists {
                 what: key.id.to_string(),
             });
         }
-        transaction.commit().await.map_err(failed(doing))
+        transaction.commit().await.map_err(self.failed(doing))
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
@@ -302,8 +324,8 @@ impl Store for SqliteStore {
             .bind(id.as_uuid())
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))?;
         Ok(deleted.rows_affected() > 0)
     }
 
@@ -329,9 +351,9 @@ impl Store for SqliteStore {
                 .bind(record.time_to_first_token.map(rows::micros))
                 .execute(&mut *transaction)
                 .await
-                .map_err(failed(doing))?;
+                .map_err(self.failed(doing))?;
         }
-        transaction.commit().await.map_err(failed(doing))
+        transaction.commit().await.map_err(self.failed(doing))
     }
 
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
@@ -339,7 +361,7 @@ impl Store for SqliteStore {
             .bind(since.0)
             .fetch_all(&self.readers)
             .await
-            .map_err(failed("summing usage up"))?;
+            .map_err(self.failed("summing usage up"))?;
         found.into_iter().map(rows::total).collect()
     }
 
@@ -353,7 +375,7 @@ impl Store for SqliteStore {
         let head: HeadRow = sqlx::query_as("SELECT seq, hash FROM audit_head")
             .fetch_one(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
         let entry = AuditEntry::chained(rows::head(head)?, entry);
         sqlx::query(APPEND_AUDIT)
             .bind(rows::seq(entry.seq))
@@ -365,14 +387,14 @@ impl Store for SqliteStore {
             .bind(entry.hash.0.as_slice())
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
         sqlx::query("UPDATE audit_head SET seq = ?1, hash = ?2")
             .bind(rows::seq(entry.seq))
             .bind(entry.hash.0.as_slice())
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))?;
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))?;
         Ok(entry)
     }
 
@@ -382,7 +404,7 @@ impl Store for SqliteStore {
             .bind(rows::page(limit))
             .fetch_all(&self.readers)
             .await
-            .map_err(failed("reading the audit log"))?;
+            .map_err(self.failed("reading the audit log"))?;
         found.into_iter().map(rows::audit_entry).collect()
     }
 }
@@ -396,10 +418,28 @@ impl fmt::Debug for SqliteStore {
 }
 
 fn is_busy(error: &sqlx::Error) -> bool {
+    plain_code(error) == Some(SQLITE_BUSY)
+}
+
+/// The lowest byte of SQLite's extended code.
+fn plain_code(error: &sqlx::Error) -> Option<u32> {
     let code = error.as_database_error().and_then(|error| error.code());
-    // The lowest byte of an extended code is the plain one.
-    code.and_then(|code| code.parse::<u32>().ok())
-        .is_some_and(|code| code & 0xff == SQLITE_BUSY)
+    let code: u32 = code?.parse().ok()?;
+    Some(code & 0xff)
+}
+
+/// [`StoreError::Unreadable`] with the path for a file that is damaged or no database; else what SQL errors become.
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    move |error| {
+        let damaged = matches!(plain_code(&error), Some(SQLITE_CORRUPT | SQLITE_NOTADB));
+        match rows::failed(doing)(error) {
+            StoreError::Unavailable { source, .. } if damaged => StoreError::Unreadable {
+                what: format!("the database file {}", path.display()),
+                source,
+            },
+            error => error,
+        }
+    }
 }
 
 /// Makes the file for its owner only, before SQLite would make it for all; leaves one that is there as it is.
@@ -499,16 +539,138 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const SQLITE_BUSY: u32 = 5;
+const SQLITE_CORRUPT: u32 = 11;
+const SQLITE_NOTADB: u32 = 26;
 const READERS: u32 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::{cluster::account::KeyHash, error::Chain};
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn key(name: String) -> ApiKey {
+        ApiKey {
+            id: KeyId::generate(),
+            name,
+            hash: KeyHash([7; 32]),
+            created_at: Timestamp(0),
+        }
+    }
+
+    async fn pragma(store: &SqliteStore, text: &'static str) -> i64 {
+        sqlx::query_scalar(text)
+            .fetch_one(&store.writer)
+            .await
+            .unwrap()
+    }
+
+    /// SQLite's own limit on a file's size stands for the disk.
+    #[tokio::test]
+    async fn writes_go_on_when_a_full_disk_has_room_again() {
+        let directory = TempDir::new().unwrap();
+        let store = SqliteStore::open(directory.path().join("s.db"))
+            .await
+            .unwrap();
+        let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+        assert!(pragma(&store, "PRAGMA max_page_count = 40").await <= 40);
+        let mut kept = 0;
+        let full = loop {
+            match store.insert_key(epoch, &key("k".repeat(9_000))).await {
+                Ok(()) => kept += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(Chain(&full).to_string().contains("full"), "{full:?}");
+        pragma(&store, "PRAGMA max_page_count = 4000").await;
+        for _ in 0..3 {
+            let added = store.insert_key(epoch, &key("k".repeat(9_000))).await;
+            added.unwrap();
+            kept += 1;
+            store.renew_lease(epoch, LONG).await.unwrap();
+        }
+        assert_eq!(store.keys().await.unwrap().len(), kept);
+    }
+
+    #[tokio::test]
+    async fn who_gives_the_lease_up_leaves_the_whole_in_one_file() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("s.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+        store
+            .insert_key(epoch, &key("ops".to_owned()))
+            .await
+            .unwrap();
+        // A reader that has read does not keep the log.
+        store.keys().await.unwrap();
+        let log = directory.path().join("s.db-wal");
+        assert!(fs::metadata(&log).unwrap().len() > 0);
+        store.release_lease(epoch).await.unwrap();
+        assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+
+        let copy = directory.path().join("copy.db");
+        fs::copy(&path, &copy).unwrap();
+        let keys = SqliteStore::open(&copy)
+            .await
+            .unwrap()
+            .keys()
+            .await
+            .unwrap();
+        assert_eq!(keys.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_is_named() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("s.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+        for _ in 0..40 {
+            store
+                .insert_key(epoch, &key("k".repeat(900)))
+                .await
+                .unwrap();
+        }
+        store.release_lease(epoch).await.unwrap();
+        drop(store);
+        let whole = fs::read(&path).unwrap();
+
+        // From its first byte: it is no database any more.
+        fs::write(&path, vec![b'x'; whole.len()]).unwrap();
+        let error = SqliteStore::open(&path).await.unwrap_err();
+        named(&error, "s.db from the store: file is not a database");
+
+        // Further on: only who reads there sees it.
+        let mut torn = whole.clone();
+        let half = torn.len() / 2;
+        torn.iter_mut().skip(half).for_each(|byte| *byte = 0x55);
+        fs::write(&path, torn).unwrap();
+        let error = match SqliteStore::open(&path).await {
+            Ok(store) => store.keys().await.unwrap_err(),
+            Err(error) => error,
+        };
+        named(
+            &error,
+            "s.db from the store: database disk image is malformed",
+        );
+    }
+
+    fn named(error: &StoreError, said: &str) {
+        let chain = Chain(error).to_string();
+        assert!(matches!(error, StoreError::Unreadable { .. }), "{chain}");
+        assert!(chain.contains(said), "{chain}");
+    }
 
     /// What a loss of power leaves can't be tried here; that SQLite was told to wait for the disk can.
     #[tokio::test]
     async fn a_write_waits_for_the_disk() {
-        let directory = tempfile::TempDir::new().unwrap();
+        let directory = TempDir::new().unwrap();
         let path = directory.path().join("s.db");
         let store = SqliteStore::open(&path).await.unwrap();
         let journal: String = sqlx::query_scalar("PRAGMA journal_mode")

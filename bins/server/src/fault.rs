@@ -7,7 +7,11 @@ use std::{
     process::ExitCode,
 };
 
-use llmgw_core::{error::Chain, keys::EntropyError, store::StoreError};
+use llmgw_core::{
+    error::{Chain, Coded},
+    keys::EntropyError,
+    store::StoreError,
+};
 use llmgw_sched::controller::ControllerError;
 
 /// Why a server could not be started, or ended with a failure.
@@ -125,7 +129,10 @@ impl Fault {
             Self::Controller(ControllerError::AnotherLeads(_)) => {
                 Some("several control planes on one store are not part of this release".to_owned())
             }
-            Self::Store(_) | Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
+            Self::Store(error) | Self::Controller(ControllerError::Store(error)) => {
+                store_hint(error)
+            }
+            Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
         }
     }
 
@@ -153,6 +160,18 @@ impl Fault {
             Some(hint) => format!("{error}\nhint: {hint}"),
             None => error,
         }
+    }
+}
+
+fn store_hint(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Unreadable { .. } => Some(
+            "restore the store from a backup; or start with an empty one (move the database file away, with those \
+             beside it that end in -wal and -shm), without the models that were added, the API keys, the usage and \
+             the audit log that are in it"
+                .to_owned(),
+        ),
+        error => error.hint(),
     }
 }
 

@@ -211,3 +211,18 @@ fn a_key_file_in_no_directory_is_refused_with_what_helps() {
         "{said}"
     );
 }
+
+#[test]
+fn a_damaged_store_is_named_with_what_is_lost_without_it() {
+    let home = Home::new();
+    fs::create_dir(home.data_dir()).unwrap();
+    let file = home.data_dir().join("llmgw.db");
+    fs::write(&file, "no database at all ".repeat(300)).unwrap();
+    let (code, said) = refused(&home, &["--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("data/llmgw.db"), "{said}");
+    assert!(
+        said.contains("hint: restore the store from a backup") && said.contains("API keys"),
+        "{said}"
+    );
+}

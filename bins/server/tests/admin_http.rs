@@ -223,6 +223,25 @@ async fn a_wrong_definition_is_refused_with_the_path_of_the_field() {
 }
 
 #[tokio::test]
+async fn a_list_is_not_taken_for_an_object() {
+    each_is_refused([
+        wrong(
+            Method::POST,
+            "/api/v1/keys",
+            r#"["ops"]"#,
+            (400, "invalid_request", "the body is a list"),
+        ),
+        wrong(
+            Method::POST,
+            "/api/v1/models",
+            r#"{"name":"a","source":"file:/x","profiles":[["p","llamacpp","1GiB",512,1]]}"#,
+            (400, "invalid_request", "profiles[0]: a list stands where"),
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_said_to_be_missing() {
     let get = |path, expected| wrong(Method::GET, path, "", expected);
     let post = |path, expected| wrong(Method::POST, path, "", expected);

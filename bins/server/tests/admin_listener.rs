@@ -131,6 +131,47 @@ async fn a_body_that_is_far_too_large_gets_its_answer() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
+/// Most clients send the whole body before they look for an answer.
+#[tokio::test]
+async fn who_sends_a_body_that_nobody_reads_gets_the_answer() {
+    let admin = admin().await;
+    let length = 30 << 20;
+    for (path, token, status) in [
+        ("models", "t", "413 "),
+        ("models", "wrong", "401 "),
+        ("nothing", "t", "404 "),
+    ] {
+        let head = format!(
+            "POST /api/v1/{path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let mut stream = admin.send(head.as_bytes()).await;
+        stream.write_all(&vec![b' '; length]).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert!(answer.contains("\"error\":"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_closes_is_not_waited_for_long() {
+    let mut deps = AdminDeps::new(MemoryControl::sample().control(), "t");
+    deps.config.max_connections = 1;
+    let admin = listening(deps).await;
+    let last = "GET /api/v1/nodes HTTP/1.1\r\nhost: a\r\nauthorization: Bearer t\r\nconnection: close\r\n\r\n";
+    let mut first = admin.send(last.as_bytes()).await;
+    read_to_close(&mut first).await;
+    let started = Instant::now();
+    let mut second = admin.send(REQUEST).await;
+    read_until(&mut second, "200 OK").await;
+    assert_eq!(started.elapsed().as_secs(), 5);
+    drop(first);
+}
+
 #[tokio::test(start_paused = true)]
 async fn more_connections_than_there_are_places_wait() {
     let mut deps = AdminDeps::new(MemoryControl::sample().control(), "t");

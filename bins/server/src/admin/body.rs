@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body_util::BodyExt;
 use llmgw_core::{control::ControlError, error::Code, id::ModelName};
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
@@ -105,8 +106,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads a body that may be as large as `limit`.
 ///
-/// A larger one is read on and thrown away, up to a bound: a client that still sends when the connection is
-/// closed sees a reset instead of the answer.
+/// A larger one is read on and thrown away, up to a bound, so that the connection can be used again. What comes
+/// after that is the listener's.
 async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Refusal> {
     let whole = async {
         let mut body = body;
@@ -152,7 +153,43 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         }
     })?;
     json.end().map_err(|error| not_json(&error))?;
+    refuse_lists_for_objects(bytes)?;
     Ok(parsed)
+}
+
+/// Refuses a list where an object should be. serde takes one for a struct, field after field, and whoever sends
+/// it means something else.
+///
+/// No body that is taken here is a list, or has a list of lists.
+fn refuse_lists_for_objects(bytes: &[u8]) -> Result<(), ControlError> {
+    let body: Value = serde_json::from_slice(bytes).map_err(|error| not_json(&error))?;
+    if body.is_array() {
+        return Err(invalid("the body is a list, and should be an object"));
+    }
+    match list_of_lists("", &body) {
+        Some(path) => Err(invalid(format!(
+            "{path}: a list stands where an object should"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Where the first list is that stands in another.
+fn list_of_lists(path: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let path = format!("{path}[{index}]");
+            if item.is_array() {
+                return Some(path);
+            }
+            list_of_lists(&path, item)
+        }),
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            list_of_lists(&format!("{path}{dot}{name}"), field)
+        }),
+        _ => None,
+    }
 }
 
 fn not_json(error: &serde_json::Error) -> ControlError {
@@ -166,5 +203,5 @@ fn invalid(message: impl Into<String>) -> ControlError {
 /// Definitions of models, by section 8 of the specification.
 const MAX_DEFINITION: usize = 1 << 20;
 const MAX_OTHER: usize = 64 << 10;
-const MAX_DISCARDED: usize = 16 << 20;
+const MAX_DISCARDED: usize = 4 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

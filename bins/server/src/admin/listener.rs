@@ -1,13 +1,17 @@
 //! The admin listener: bounded connections, bounded heads, an end that comes.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, sync::Arc, time::Duration};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use rustix::net::{Shutdown, shutdown};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -66,27 +70,31 @@ pub(super) async fn serve(
             () = stop.cancelled() => break,
             next = next => next,
         };
-        let connection = http.serve_connection(
-            TokioIo::new(stream),
-            TowerToHyperService::new(router.clone()),
-        );
+        let service = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |request| Box::pin(service.call(request)));
+        let mut connection = http.serve_connection(TokioIo::new(stream), service);
         let (stop, cut) = (stop.clone(), cut.clone());
         connections.spawn(async move {
             let _place = place;
-            let mut connection = pin!(connection);
             let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
+                ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
                 () = cut.cancelled() => return,
                 () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
+                    Pin::new(&mut connection).graceful_shutdown();
                     tokio::select! {
-                        ended = connection.as_mut() => ended,
+                        ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
                         () = cut.cancelled() => return,
                     }
                 }
             };
             if let Err(error) = ended {
                 debug!(%error, "an admin connection ended early");
+                return;
+            }
+            let stream = connection.into_parts().io.into_inner();
+            tokio::select! {
+                () = close(stream) => {}
+                () = stop.cancelled() => {}
             }
         });
     }
@@ -102,6 +110,32 @@ pub(super) async fn serve(
         );
         cut.cancel();
         connections.wait().await;
+    }
+}
+
+/// Closes a connection so that its last answer is read.
+///
+/// A client that still sends when its connection is gone is told of a reset, and loses the answer that says why
+/// nobody listens. So what it sends is read and thrown away, within bounds, until it has seen that we are done.
+async fn close(stream: TcpStream) {
+    if shutdown(&stream, Shutdown::Write).is_err() {
+        // The client is gone already.
+        return;
+    }
+    let drained = async {
+        let mut sink = vec![0; SINK];
+        let mut left = MAX_DRAINED;
+        while left > 0 && stream.readable().await.is_ok() {
+            match stream.try_read(&mut sink) {
+                Ok(0) => break,
+                Ok(read) => left = left.saturating_sub(read),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+    };
+    if timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+        debug!("a client of the admin API does not close its connection");
     }
 }
 
@@ -125,4 +159,8 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 
 const MAX_HEADERS: usize = 64;
 const MAX_HEAD: usize = 64 << 10;
+/// A client that sends more than this after its last answer loses it.
+const MAX_DRAINED: usize = 64 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const SINK: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -18,6 +18,9 @@ async def main(url: str, token_file: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        print(f"usage: {sys.argv[0]} ADMIN_URL TOKEN_FILE", file=sys.stderr)
+        sys.exit(2)
     try:
         asyncio.run(main(*sys.argv[1:]))
     except llmgw.LlmgwError as error:

@@ -38,8 +38,7 @@ fn main() -> ExitCode {
     let code = runtime.block_on(async {
         match cli.command {
             Command::Up(args) => {
-                // What the controller warns of is shown as progress already.
-                signals::init_logging_at("warn,llmgw_sched=error,llmgw_agent::supervise=error");
+                signals::init_logging_at(LOGGED);
                 match up::run(args).await {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(failure) => failure.report(),
@@ -52,3 +51,7 @@ fn main() -> ExitCode {
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
 }
+
+/// What the controller and the agent warn of here is shown as progress already.
+const LOGGED: &str = "warn,llmgw_sched=error,llmgw_agent::supervise=error,llmgw_agent::agent::engines=error,\
+                      llmgw_agent::weights=error,llmgw_agent::weights::shelf=warn";

@@ -12,7 +12,7 @@ use llmgw_agent::{
 };
 use llmgw_core::{
     api::agent::NodeReport,
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, Timestamp},
     cluster::engine::EngineSource,
     error::{Chain, Coded},
     id::EngineName,
@@ -45,6 +45,7 @@ pub(crate) struct UpArgs {
 /// Runs until a signal comes.
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let UpArgs { server } = args;
+    let since = clock().now();
     let settings = server.settings(true)?;
     refuse_missing_programs(&settings.engines)?;
     let api_key_file = server.api_key_file.clone();
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     };
     tokio::select! {
         () = stop.asked() => {}
-        greeted = until_served(&running, reports, greeting) => {
+        greeted = until_served(&running, reports, greeting, since) => {
             greeted?;
             stop.asked().await;
         }
@@ -99,33 +100,42 @@ async fn until_served(
     running: &Running,
     mut reports: watch::Receiver<NodeReport>,
     greeting: Greeting,
+    since: Timestamp,
 ) -> Result<(), Fault> {
     let mut routes = running.controller().routes();
-    let mut progress = Progress::new();
+    let mut progress = Progress::new(since);
     let mut key_told = false;
     let mut tried = false;
     loop {
         progress.show(&reports.borrow_and_update());
         let table: Arc<RouteTable> = Arc::clone(&routes.borrow_and_update());
+        let mut loading = false;
         for route in table.models() {
-            let name = route.name.as_str();
+            let name = &route.name;
             match (&route.endpoints[..], &route.waiting) {
                 ([_, ..], _) => {
-                    progress.note(name, &format!("{name} is ready"));
+                    progress.ready(name);
                     if !tried {
                         tried = true;
                         progress.clear();
                         tell_key(running, &greeting, &mut key_told)?;
-                        greeting.try_it(name);
+                        greeting.try_it(name.as_str());
                     }
                 }
                 ([], Waiting::Unplaceable(reason) | Waiting::Parked(reason)) => {
-                    progress.note(name, reason);
+                    progress.waits(name, reason);
                     // Nobody should wait for a model to learn how to ask why it does not come.
                     tell_key(running, &greeting, &mut key_told)?;
                 }
-                ([], Waiting::Loading(doing)) => progress.doing(name, doing),
+                ([], Waiting::Loading(doing)) => {
+                    loading = true;
+                    progress.doing(name.as_str(), doing);
+                }
             }
+        }
+        // A model that is still on its way will say why it does not come.
+        if !loading {
+            progress.failures_of_engines();
         }
         let changed = tokio::select! {
             changed = reports.changed() => changed,

@@ -1,14 +1,20 @@
 //! What happens until a model is served: bars on a terminal, plain lines otherwise.
 
-use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::IsTerminal,
+    time::Duration,
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use llmgw_core::{
     api::agent::NodeReport,
+    clock::Timestamp,
     cluster::{
         engine::{Provision, ProvisionState},
         replica::{ReplicaState, ReplicaStatus},
     },
+    id::{ModelName, ReplicaId},
     units::Bytes,
 };
 
@@ -19,6 +25,12 @@ pub(super) struct Progress {
     bars: Option<Bars>,
     /// The last line of each subject, so that nothing is said twice.
     said: BTreeMap<String, String>,
+    /// Models that have failed since they were ready: how they are tried again is not told step by step.
+    failed: BTreeSet<ModelName>,
+    /// Why engines are not installed, until a model's reason says it, or no model waits for one.
+    not_installed: BTreeMap<String, String>,
+    /// When this process began: a replica that is older was left by another.
+    since: Timestamp,
 }
 
 #[derive(Debug)]
@@ -34,12 +46,15 @@ struct Item {
     text: String,
     bytes: Option<(Bytes, Option<Bytes>)>,
     ended: bool,
+    /// The model that takes a step by this.
+    step_of: Option<ModelName>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    /// Of a process that began at `since`.
+    pub(super) fn new(since: Timestamp) -> Self {
         let bars = std::io::stderr().is_terminal().then(|| Bars {
             all: MultiProgress::new(),
             of: BTreeMap::new(),
@@ -47,6 +62,9 @@ impl Progress {
         Self {
             bars,
             said: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            not_installed: BTreeMap::new(),
+            since,
         }
     }
 
@@ -57,15 +75,73 @@ impl Progress {
             if let Some(choice) = &provision.choice {
                 self.note("engine choice", &format!("engine: {choice}"));
             }
-            items.push(engine(provision));
+            let engine = provision.engine.to_string();
+            match &provision.state {
+                ProvisionState::Failed { error, .. } => {
+                    self.not_installed.insert(engine, error.clone());
+                }
+                _ => drop(self.not_installed.remove(&engine)),
+            }
+            items.extend(step_of_engine(provision));
         }
-        items.extend(report.replicas.iter().map(replica));
+        for status in &report.replicas {
+            if status.state == ReplicaState::Failed {
+                self.failed.insert(status.spec.model.clone());
+                self.note(&status.spec.id.to_string(), &failure(status));
+            }
+            if is_older(status.spec.id, self.since) {
+                self.taken_over(status);
+            } else {
+                items.push(step_of_replica(status));
+            }
+        }
         for item in &items {
             if let Some(bars) = &mut self.bars {
                 bars.show(item);
-            } else {
-                self.note(&item.subject, &plain(item));
+            } else if let Some(line) = self.plain(item) {
+                self.note(&item.subject, &line);
             }
+        }
+    }
+
+    /// Says that an engine of an earlier process is used. It has no steps to show.
+    fn taken_over(&mut self, status: &ReplicaStatus) {
+        if matches!(status.state, ReplicaState::Starting | ReplicaState::Ready) {
+            let model = &status.spec.model;
+            let line = format!("{model}: its engine still runs from before, and is taken over");
+            self.note(&format!("taken over {}", status.spec.id), &line);
+        }
+    }
+
+    /// The line for a log, where there is something new to tell.
+    fn plain(&self, item: &Item) -> Option<String> {
+        let told = match &item.step_of {
+            Some(model) => item.ended || self.failed.contains(model),
+            None => item.text.is_empty(),
+        };
+        (!told).then(|| plain(item))
+    }
+
+    /// Says that a model serves.
+    pub(super) fn ready(&mut self, model: &ModelName) {
+        self.failed.remove(model);
+        self.said.remove(&why(model));
+        self.note(model.as_str(), &format!("{model} is ready"));
+    }
+
+    /// Says why a model does not serve, once for each reason.
+    pub(super) fn waits(&mut self, model: &ModelName, reason: &str) {
+        // One failure is one line: the reason has the engine's.
+        self.not_installed
+            .retain(|_, error| !reason.contains(error.as_str()));
+        self.note(&why(model), reason);
+    }
+
+    /// Says what stands in the way of engines, when no model's reason has said it.
+    pub(super) fn failures_of_engines(&mut self) {
+        for (engine, error) in std::mem::take(&mut self.not_installed) {
+            let line = format!("{engine}: not installed: {error}");
+            self.note(&why(&engine), &line);
         }
     }
 
@@ -91,6 +167,7 @@ impl Progress {
             text: text.to_owned(),
             bytes: None,
             ended: others,
+            step_of: None,
         });
     }
 
@@ -138,17 +215,32 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-fn engine(provision: &Provision) -> Item {
-    let ended = matches!(provision.state, ProvisionState::Installed { .. });
-    Item {
-        subject: format!("engine {}", provision.engine),
-        text: format!("{}: {}", provision.engine, provision.state.describe()),
+/// What is done for an engine. That it waits for its turn is no step, and neither is that it failed.
+fn step_of_engine(provision: &Provision) -> Option<Item> {
+    let engine = &provision.engine;
+    let (text, ended) = match &provision.state {
+        ProvisionState::Pending => return None,
+        // A step of an installation, or the look at one that is there: it is said as what it is.
+        ProvisionState::Installing { step, percent } => {
+            let percent = percent.map(|percent| format!(" ({percent} %)"));
+            let text = format!("{engine}: {step}{}", percent.unwrap_or_default());
+            (text, false)
+        }
+        ProvisionState::Failed { .. } => (String::new(), true),
+        state => (format!("{engine}: {}", state.describe()), true),
+    };
+    let item = Item {
+        subject: format!("engine {engine}"),
+        text,
         bytes: None,
         ended,
-    }
+        step_of: None,
+    };
+    Some(item)
 }
 
-fn replica(status: &ReplicaStatus) -> Item {
+/// How far a replica is. That it serves is said when the gateway knows.
+fn step_of_replica(status: &ReplicaStatus) -> Item {
     let model = &status.spec.model;
     let (text, bytes) = match (status.state, &status.fetch) {
         (ReplicaState::Fetching, Some(fetch)) => (
@@ -156,29 +248,36 @@ fn replica(status: &ReplicaStatus) -> Item {
             Some((fetch.bytes_done, fetch.bytes_total)),
         ),
         (ReplicaState::Fetching, None) => (format!("{model}: looking for its weights"), None),
-        (ReplicaState::Failed, _) => {
-            let error = status.error.as_deref().unwrap_or("no reason was given");
-            (format!("{model}: failed: {error}"), None)
-        }
-        // That it serves is said when the gateway knows.
-        (ReplicaState::Ready, _) => return ended(status),
+        (ReplicaState::Provisioning, _) => (format!("{model}: waiting for its engine"), None),
         (state, _) => (format!("{model}: {}", state.as_str()), None),
     };
     Item {
         subject: status.spec.id.to_string(),
         text,
         bytes,
-        ended: false,
+        ended: matches!(status.state, ReplicaState::Ready | ReplicaState::Failed),
+        step_of: Some(model.clone()),
     }
 }
 
-fn ended(status: &ReplicaStatus) -> Item {
-    Item {
-        subject: status.spec.id.to_string(),
-        text: format!("{}: loaded", status.spec.model),
-        bytes: None,
-        ended: true,
-    }
+fn failure(status: &ReplicaStatus) -> String {
+    let error = status.error.as_deref().unwrap_or("no reason was given");
+    format!("{}: failed: {error}", status.spec.model)
+}
+
+/// Whether a replica was made before `since`: its id tells when.
+fn is_older(id: ReplicaId, since: Timestamp) -> bool {
+    let Some(made) = id.as_uuid().get_timestamp() else {
+        return false;
+    };
+    let (seconds, nanos) = made.to_unix();
+    let millis = u128::from(seconds) * 1_000 + u128::from(nanos / 1_000_000);
+    i64::try_from(millis).is_ok_and(|millis| millis < since.0)
+}
+
+/// The subject of why something does not work.
+fn why(subject: impl std::fmt::Display) -> String {
+    format!("why {subject}")
 }
 
 /// A line for a log: a fetch is said in tenths, not in bytes.
@@ -199,21 +298,4 @@ pub(super) fn say(line: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fetch_is_logged_ten_times_at_most() {
-        let line = |done| {
-            plain(&Item {
-                subject: "r".into(),
-                text: "m: fetching".into(),
-                bytes: Some((Bytes(done), Some(Bytes(1_000)))),
-                ended: false,
-            })
-        };
-        let lines: std::collections::BTreeSet<String> = (0..=1_000).map(line).collect();
-        assert_eq!(lines.len(), 11);
-        assert_eq!(line(437), "m: fetching: 40 % of 1000 B");
-    }
-}
+mod tests;

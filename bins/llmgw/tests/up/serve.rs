@@ -39,6 +39,9 @@ fn a_first_start_serves_a_real_token_and_leaves_nothing_behind_real_engine() {
 
     assert!(up.terminate().success());
     assert_eq!(home.processes(), Vec::<String>::new());
+    // A copy of the database file alone is whole: its log is empty, or gone.
+    let log = fs::metadata(home.data_dir().join("llmgw.db-wal"));
+    assert_eq!(log.map_or(0, |log| log.len()), 0);
 
     // The second start needs no network: every index and every proxy is a dead end.
     let begun = Instant::now();
@@ -60,8 +63,24 @@ fn a_first_start_serves_a_real_token_and_leaves_nothing_behind_real_engine() {
         again.said()
     );
     assert!(!again.said().contains("downloading"), "{}", again.said());
-    assert_ne!(replica_of(&again), replica);
-    assert!(again.terminate().success());
+    assert!(!again.said().contains("installing"), "{}", again.said());
+    assert!(!again.said().contains("taken over"), "{}", again.said());
+    let second = replica_of(&again);
+    assert_ne!(second, replica);
+
+    // What a kill leaves is taken over, and that is said.
+    again.kill();
+    let mut third = home.up(|_| {});
+    third.ready();
+    assert!(
+        third
+            .said()
+            .contains("smollm2-135m: its engine still runs from before, and is taken over"),
+        "{}",
+        third.said()
+    );
+    assert_eq!(replica_of(&third), second);
+    assert!(third.terminate().success());
     assert_eq!(home.processes(), Vec::<String>::new());
 }
 

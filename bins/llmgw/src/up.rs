@@ -66,7 +66,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let running = built.start()?;
     let stop_agent = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let agent_task = tasks.spawn(agent.run(pipe_to(&running), stop_agent.clone()));
+    let mut agent_task = tasks.spawn(agent.run(pipe_to(&running), stop_agent.clone()));
     tasks.close();
 
     let greeting = Greeting {
@@ -75,19 +75,27 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
         data_dir: running.data().path().to_owned(),
         key,
     };
-    tokio::select! {
-        () = stop.asked() => {}
-        greeted = until_served(&running, reports, greeting, since) => {
-            greeted?;
-            stop.asked().await;
-        }
-    }
+    let serving = async {
+        until_served(&running, reports, greeting, since).await?;
+        std::future::pending().await
+    };
+    // Without its agent nothing is started or watched any more: that is an end too, and not a silent one.
+    let (told, early) = tokio::select! {
+        () = stop.asked() => (Ok(()), None),
+        told = serving => (told, None),
+        ended = &mut agent_task => (Ok(()), Some(ended)),
+    };
 
     progress::say(&running.farewell());
     running.drain_until_insisted(&stop).await;
     stop_agent.cancel();
-    let ended = agent_task.await;
+    let ended = match early {
+        Some(ended) => ended,
+        None => agent_task.await,
+    };
     running.finish().await;
+    let told: Result<(), Fault> = told;
+    told?;
     match ended {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(agent_failure(&error)),

@@ -74,24 +74,31 @@ impl Ledger {
     /// processes that they may have named are found by their marks.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the disk refuses, or a file can't be read: then none is removed that may be an entry.
     pub fn load(&self) -> io::Result<Vec<LedgerEntry>> {
         let mut entries = Vec::new();
         for file in fs::read_dir(&self.dir)? {
             let path = file?.path();
-            let entry = fs::metadata(&path)
-                .ok()
-                .filter(|data| data.is_file() && data.len() <= ENTRY_LIMIT)
-                .and_then(|_| fs::read(&path).ok())
-                .and_then(|json| serde_json::from_slice::<LedgerEntry>(&json).ok())
-                .filter(|entry| self.path(entry.spec.id) == path);
-            match entry {
+            let found = match fs::metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                found => found?,
+            };
+            if !found.is_file() {
+                continue;
+            }
+            // What can't be read now is not known to be no entry.
+            let json = if found.len() <= ENTRY_LIMIT {
+                fs::read(&path)?
+            } else {
+                Vec::new()
+            };
+            let entry = serde_json::from_slice::<LedgerEntry>(&json).ok();
+            match entry.filter(|entry| self.path(entry.spec.id) == path) {
                 Some(entry) => entries.push(entry),
-                None if path.is_file() => {
+                None => {
                     tracing::warn!(file = %path.display(), "removing a file that is no ledger entry");
                     durable::remove(&path)?;
                 }
-                None => {}
             }
         }
         entries.sort_by_key(|entry: &LedgerEntry| entry.spec.id);

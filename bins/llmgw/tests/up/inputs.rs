@@ -226,3 +226,18 @@ fn a_damaged_store_is_named_with_what_is_lost_without_it() {
         "{said}"
     );
 }
+
+#[test]
+fn an_agent_that_can_not_go_on_ends_the_whole_and_says_why() {
+    let home = Home::new();
+    let ledger = home.data_dir().join("agent/replicas");
+    fs::create_dir_all(&ledger).unwrap();
+    // A regular file whose first byte the kernel refuses to read.
+    let entry = ledger.join("unreadable.json");
+    std::os::unix::fs::symlink("/proc/self/mem", &entry).unwrap();
+    let (code, said) = refused(&home, &["--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("agent/replicas"), "{said}");
+    assert!(said.contains("stopping: "), "{said}");
+    assert!(fs::symlink_metadata(&entry).is_ok(), "it is not removed");
+}

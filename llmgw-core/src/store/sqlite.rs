@@ -239,8 +239,8 @@ impl Store for SqliteStore {
             .bind(above)
             .execute(&mut *transaction)
             .await
-            .map_err(failed(doing))?;
-        transaction.commit().await.map_err(failed(doing))
+            .map_err(self.failed(doing))?;
+        transaction.commit().await.map_err(self.failed(doing))
     }
 
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {

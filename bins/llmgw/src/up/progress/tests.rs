@@ -31,6 +31,8 @@ fn replica(state: &str, error: Option<&str>) -> ReplicaStatus {
 fn report(replicas: Vec<ReplicaStatus>, provision: Vec<Provision>) -> NodeReport {
     NodeReport {
         epoch: 1,
+        highest_epoch: 1,
+        leaving: false,
         revision: 1,
         facts: NodeFacts::default(),
         provision,

@@ -169,8 +169,15 @@ impl Gateway {
         LoadTable::new(Arc::clone(&self.shared.upstreams))
     }
 
-    /// Serves clients until `shutdown`, then drains: accepts no more, lets calls finish until the deadline, and
-    /// writes the usage that is left.
+    /// Ends the draining when it is cancelled: what is not over is cut as at the deadline, with an error to the
+    /// client, and its usage is written.
+    #[must_use]
+    pub fn cut(&self) -> CancellationToken {
+        self.shared.cut.clone()
+    }
+
+    /// Serves clients until `shutdown`, then drains: accepts no more, lets calls finish until the deadline (or
+    /// until [`cut`](Self::cut)), and writes the usage that is left.
     ///
     /// Dropping the future closes all connections at once.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Drained {

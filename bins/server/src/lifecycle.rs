@@ -219,17 +219,10 @@ impl Server {
             .transpose()?;
 
         let load = gateway.load();
-        let cut = CancellationToken::new();
-        let serving = cut
-            .clone()
-            .run_until_cancelled_owned(gateway.serve(clients, drain.clone()));
+        let cut = gateway.cut();
+        let serving = gateway.serve(clients, drain.clone());
         fronts.spawn(async move {
-            let Some(drained) = serving.await else {
-                tracing::warn!(
-                    "calls were cut off; what they used may be missing from the accounts"
-                );
-                return;
-            };
+            let drained = serving.await;
             if drained.connections_cut > 0 || drained.usage_lost > 0 {
                 tracing::warn!(
                     connections_cut = drained.connections_cut,

@@ -55,17 +55,16 @@ pub(super) async fn listen(
     }
     drop(listener);
     connections.close();
-    if tokio::time::timeout(shared.config.drain_deadline, connections.wait())
-        .await
-        .is_ok()
-    {
-        return 0;
-    }
+    let why = tokio::select! {
+        biased;
+        () = connections.wait() => return 0,
+        () = shared.cut.cancelled() => "calls are cut, as was asked",
+        () = tokio::time::sleep(shared.config.drain_deadline) => {
+            "calls did not finish before the deadline and are cut"
+        }
+    };
     let unfinished = connections.len();
-    tracing::warn!(
-        connections = unfinished,
-        "calls did not finish before the deadline and are cut"
-    );
+    tracing::warn!(connections = unfinished, "{why}");
     shared.cut.cancel();
     if tokio::time::timeout(LAST_WORDS, connections.wait())
         .await

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use llmgw_core::{
+    clock::Timestamp,
     gateway::GatewayConfig,
+    store::Store as _,
     testing::engine::{Script, ScriptedEngine},
 };
 
@@ -71,6 +73,24 @@ async fn what_is_not_over_at_the_deadline_is_cut_with_an_error() {
     let drained = within(rig.served).await.unwrap();
     assert_eq!(drained.connections_cut, 2);
     within(engine.until(|seen| seen.iter().all(|call| call.was_abandoned()))).await;
+}
+
+#[tokio::test]
+async fn who_insists_does_not_wait_for_the_deadline_and_loses_no_usage() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    engine.next(Script::events().event(&chunk("a")).hang());
+    let mut stream = rig.open(&streamed()).await;
+    stream.head().await;
+    stream.chunks_until("\n\n").await;
+    rig.shutdown.cancel();
+    rig.cut.cancel();
+    let rest = stream.reply_body().await;
+    assert!(rest.contains("\"code\":\"shutting_down\""), "{rest}");
+    let drained = within(rig.served).await.unwrap();
+    assert_eq!((drained.connections_cut, drained.usage_lost), (1, 0));
+    let totals = rig.store.usage_totals(Timestamp(0)).await.unwrap();
+    assert_eq!(totals.len(), 1, "{totals:?}");
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ pub(crate) struct Rig {
     pub(crate) faults: Faults,
     pub(crate) load: LoadTable,
     pub(crate) shutdown: CancellationToken,
+    pub(crate) cut: CancellationToken,
     pub(crate) served: JoinHandle<Drained>,
     _keys: watch::Sender<Arc<KeyRing>>,
 }
@@ -88,6 +89,7 @@ impl Rig {
             clock,
         });
         let load = gateway.load();
+        let cut = gateway.cut();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -100,6 +102,7 @@ impl Rig {
             faults,
             load,
             shutdown,
+            cut,
             served,
             _keys: keys,
         }

@@ -74,6 +74,10 @@ fn has_venv() -> bool {
         .succeeds()
 }
 
+fn has_curl() -> bool {
+    Job::new("curl").arg("--version").succeeds()
+}
+
 /// Debian keeps PostgreSQL's server programs out of `PATH`.
 fn has_postgres() -> bool {
     let packaged = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
@@ -88,7 +92,7 @@ fn has_postgres() -> bool {
     folders.iter().any(has_both)
 }
 
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         name: "rustfmt",
         present: has_rustfmt,
@@ -117,6 +121,12 @@ const TOOLS: [Tool; 7] = [
         name: "Python's venv",
         present: has_venv,
         install: "apt-get install -y python3-venv",
+        without: None,
+    },
+    Tool {
+        name: "curl",
+        present: has_curl,
+        install: "apt-get install -y curl",
         without: None,
     },
     Tool {

@@ -17,6 +17,7 @@
 //! |---|---|---|
 //! | [`id`] [`units`] [`clock`] [`error`] [`fingerprint`] | typed ids, quantities, time, what errors answer | - |
 //! | [`reason`] | the one vocabulary of why | - |
+//! | [`gguf`] [`safetensors`] [`hf_config`] [`header`] | what files of weights say of themselves, bounded | - |
 //! | [`cluster`] | plain data: node, engine, weights, catalog, replica, account | - |
 //! | [`api`] | wire types: admin, agent frames, OpenAI | - |
 //! | [`route`] | which replica takes a request, as a pure function | - |
@@ -41,9 +42,13 @@ pub mod clock;
 pub mod cluster;
 pub mod error;
 pub mod fingerprint;
+pub mod gguf;
+pub mod header;
+pub mod hf_config;
 pub mod id;
 pub mod reason;
 pub mod route;
+pub mod safetensors;
 pub mod units;
 
 #[cfg(feature = "client")]

@@ -9,6 +9,7 @@
 //!
 //! | module | holds | feature |
 //! |---|---|---|
+//! | [`fit`] | how much memory a model needs, by device and part | - |
 //! | [`fleet`] | the immutable snapshot that a decision is made from | - |
 //! | [`planner`] | filter, score, place; every node's reasons | - |
 //! | [`report`] | builds the reasons: summary, nearest miss, remedies found by trial | - |
@@ -34,6 +35,7 @@
 
 #[cfg(feature = "controller")]
 pub mod controller;
+pub mod fit;
 pub mod fleet;
 pub mod lease;
 pub mod planner;

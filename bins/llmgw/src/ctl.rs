@@ -4,7 +4,6 @@
 
 mod connection;
 mod definition;
-mod output;
 mod tables;
 mod text;
 
@@ -16,11 +15,11 @@ use llmgw_core::{
     id::{KeyId, ModelName},
 };
 
-use self::{
-    connection::Connection,
+use self::connection::Connection;
+use crate::{
+    failure::Failure,
     output::{Format, Shown},
 };
-use crate::failure::Failure;
 
 /// Ask a running control plane, or change what it runs
 #[derive(Args, Clone, Debug)]

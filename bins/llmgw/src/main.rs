@@ -1,7 +1,10 @@
-//! The command line: `llmgw up`, `llmgw ctl`.
+//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`.
 
 mod ctl;
 mod failure;
+mod fit;
+mod grid;
+mod output;
 mod up;
 
 use std::{process::ExitCode, time::Duration};
@@ -21,6 +24,7 @@ struct Cli {
 enum Command {
     Up(up::UpArgs),
     Ctl(ctl::CtlArgs),
+    Fit(fit::FitArgs),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
                 }
             }
             Command::Ctl(args) => ctl::run(args).await,
+            Command::Fit(args) => fit::run(&args),
         }
     });
     // A name that is still being looked up must not hold up the end.

@@ -1,6 +1,5 @@
 //! Tables for people. What is not known is `-`, and never 0.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use llmgw_core::{
     api::admin::{JobView, KeyView, ModelView, NodeView, Origin, ReplicaView, UsageView},
     cluster::{
@@ -12,7 +11,7 @@ use llmgw_core::{
 };
 
 use super::text::{moment, span};
-use crate::failure::one_line;
+use crate::{failure::one_line, grid::grid};
 
 pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let row = |node: &NodeView| {
@@ -178,27 +177,6 @@ pub(super) fn usage(usage: &[UsageView]) -> String {
         &[2, 3, 4, 5],
         usage.iter().map(row),
     )
-}
-
-/// A table without lines: columns parted by two spaces, those of numbers set right.
-fn grid(heading: &[&str], numbers: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(heading.iter().copied())
-        .add_rows(rows.map(|row| row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>()));
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    for number in numbers {
-        if let Some(column) = table.column_mut(*number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let mut text = table.trim_fmt();
-    text.push('\n');
-    text
 }
 
 fn known(value: Option<impl ToString>) -> String {

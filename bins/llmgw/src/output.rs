@@ -9,19 +9,19 @@ use crate::failure::{Cause, Failure};
 
 /// How an answer is shown.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// For people
     #[default]
     Table,
-    /// As the admin API says it
+    /// For programs, as JSON; `ctl` has it as the admin API says it
     Json,
-    /// The same in YAML
+    /// For programs, as YAML
     Yaml,
 }
 
 /// An answer, ready to be written.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     /// The answer itself: standard output.
     answer: String,
     /// What is said about it: standard error.
@@ -32,7 +32,7 @@ pub(super) struct Shown {
 
 impl Format {
     /// Shows one thing; `people` is the form for people.
-    pub(super) fn show<T: Serialize>(
+    pub(crate) fn show<T: Serialize>(
         self,
         value: &T,
         people: impl FnOnce(&T) -> String,
@@ -55,7 +55,7 @@ impl Format {
     }
 
     /// Shows a list; people get a remark instead of an empty table.
-    pub(super) fn list<T: Serialize>(
+    pub(crate) fn list<T: Serialize>(
         self,
         values: &[T],
         people: impl FnOnce(&[T]) -> String,
@@ -75,7 +75,7 @@ impl Format {
 
 impl Shown {
     /// Writes the answer. A reader that has seen enough, as `head` does, is no failure.
-    pub(super) fn write(self) -> Result<(), Failure> {
+    pub(crate) fn write(self) -> Result<(), Failure> {
         let Self { answer, remark } = self;
         if let Some(remark) = remark {
             drop(writeln!(io::stderr().lock(), "{remark}"));

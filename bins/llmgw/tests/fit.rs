@@ -1,0 +1,326 @@
+//! The real `llmgw fit` on files that the writer of `llmgw-core` makes.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use llmgw_core::gguf::{TensorType, Value, write::Draft};
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+/// What a command left behind.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn fit(directory: &TempDir, arguments: &[&str]) -> Ran {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(env!("CARGO_BIN_EXE_llmgw"))
+        .arg("fit")
+        .args(arguments)
+        .current_dir(directory.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    Ran {
+        code: status.code(),
+        out: String::from_utf8(stdout).unwrap(),
+        err: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// A llama of 4 layers of 8 MiB, with embeddings and an output of 16 MiB each; a layer keeps 512 bytes for a
+/// token.
+fn llama(architecture: &str) -> Draft {
+    let field = |name: &str| format!("{architecture}.{name}");
+    let mut draft = Draft::default()
+        .with("general.architecture", Value::Text(architecture.into()))
+        .with(&field("block_count"), Value::U32(4))
+        .with(&field("context_length"), Value::U32(4096))
+        .with(&field("embedding_length"), Value::U32(1024))
+        .with(&field("feed_forward_length"), Value::U32(4096))
+        .with(&field("attention.head_count"), Value::U32(8))
+        .with(&field("attention.head_count_kv"), Value::U32(1))
+        .with("tokenizer.ggml.tokens", Value::texts(["a"; 8192]))
+        .tensor("token_embd.weight", &[1024, 8192], TensorType::F16)
+        .tensor("output.weight", &[1024, 8192], TensorType::F16);
+    for layer in 0..4 {
+        let name = format!("blk.{layer}.ffn_up.weight");
+        draft = draft.tensor(&name, &[1024, 4096], TensorType::F16);
+    }
+    draft
+}
+
+/// A directory with the header of `draft` as `m.gguf`.
+fn with(draft: &Draft) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "m.gguf", &draft.header().unwrap());
+    directory
+}
+
+fn put(directory: &Path, name: &str, bytes: &[u8]) {
+    fs::write(directory.join(name), bytes).unwrap();
+}
+
+#[test]
+fn a_table_shows_every_part_and_what_fits() {
+    let directory = with(&llama("llama"));
+    let ran = fit(
+        &directory,
+        &[
+            "m.gguf",
+            "--context",
+            "4096",
+            "--parallel",
+            "2",
+            "--gpu",
+            "2GiB",
+            "--memory",
+            "1GiB",
+        ],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let said = "\
+m.gguf: llama, 4 layers, 64.0 MiB of weights, trained for 4096 tokens
+llama.cpp, 4096 tokens of context for each of 2 requests at the same time
+
+";
+    assert!(ran.out.starts_with(said), "\n{}", ran.out);
+    let rows: Vec<Vec<&str>> = ran
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for row in [
+        vec!["GPU", "0", "HOST"],
+        vec!["layers", "4", "0"],
+        vec!["weights", "48.0", "MiB", "16.0", "MiB"],
+        vec!["cache", "16.0", "MiB", "0", "B"],
+        vec!["state", "0", "B", "0", "B"],
+        vec!["may", "use", "2.0", "GiB", "1.0", "GiB"],
+        vec!["fits", "yes", "yes"],
+    ] {
+        assert!(rows.contains(&row), "{row:?}\n{}", ran.out);
+    }
+    let trained = "Largest context that fits: 4096 tokens, all that it was trained for\n";
+    assert!(ran.out.contains(trained), "{}", ran.out);
+    assert!(
+        ran.out
+            .contains("Most requests at the same time that fit: "),
+        "{}",
+        ran.out
+    );
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn programs_get_bytes() {
+    let directory = with(&llama("llama"));
+    let ran = fit(
+        &directory,
+        &[
+            "m.gguf",
+            "-c",
+            "1024",
+            "--gpu",
+            "24GiB",
+            "--cache-type-k",
+            "q8_0",
+            "-o",
+            "json",
+        ],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let answer: Json = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(answer["architecture"], "llama");
+    assert_eq!(answer["devices"][0]["device"], json!({"gpu": 0}));
+    // Keys: 128 elements in 4 blocks of 34 bytes; values: 256 bytes.
+    assert_eq!(answer["devices"][0]["cache"], 4 * 1024 * (4 * 34 + 256));
+    assert_eq!(answer["devices"][1]["device"], "host");
+    assert_eq!(answer["fits"], true);
+    assert_eq!(answer["largest_context"], 4096);
+    let yaml = fit(&directory, &["m.gguf", "-o", "yaml"]);
+    assert!(yaml.out.contains("architecture: llama\n"), "{yaml:?}");
+}
+
+#[test]
+fn what_does_not_fit_ends_with_1_and_says_what_would() {
+    let directory = with(&llama("llama"));
+    let ran = fit(&directory, &["m.gguf", "--gpu", "900MiB", "-p", "64"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("short by"), "{}", ran.out);
+    assert!(
+        ran.out.contains("It fits with --gpu-layers "),
+        "{}",
+        ran.out
+    );
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn without_memory_to_fit_in_it_says_how_to_name_it() {
+    let ran = fit(&with(&llama("llama")), &["m.gguf"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(
+        ran.out.ends_with(
+            "Name the memory that there is (--gpu 24GiB, --memory 64GiB) to see what fits.\n"
+        ),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn an_architecture_that_is_not_known_is_refused_with_what_to_do() {
+    let directory = with(&llama("marvin"));
+    let ran = fit(&directory, &["m.gguf"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
+    assert_eq!(
+        ran.err,
+        "error: m.gguf: cannot bound marvin: no rule is known for the architecture\n\
+         hint: name an architecture that is built alike (--like llama), or measure it once and declare it: \
+         profiles: [{memory: 12GiB}]\n"
+    );
+    let like = fit(&directory, &["m.gguf", "--like", "llama"]);
+    assert_eq!(like.code, Some(0), "{like:?}");
+}
+
+#[test]
+fn files_that_can_t_be_right_are_refused_with_the_path_of_the_field() {
+    let directory =
+        with(&llama("llama").with("llama.nextn_predict_layers", Value::Text("x".into())));
+    put(directory.path(), "page.gguf", b"<!DOCTYPE html>");
+    let whole = llama("llama").header().unwrap();
+    put(directory.path(), "short.gguf", &whole[..300]);
+    for (file, code, expected) in [
+        (
+            "none.gguf",
+            3,
+            "error: none.gguf: reading the file: No such file",
+        ),
+        (
+            "m.gguf",
+            2,
+            "error: m.gguf: metadata.llama.nextn_predict_layers: \"x\", not a whole number",
+        ),
+        (
+            "page.gguf",
+            2,
+            "error: page.gguf: magic: these bytes are no GGUF file (at byte 0)\nhint: ",
+        ),
+        (
+            "short.gguf",
+            2,
+            "error: short.gguf: the file ends after 300 bytes, and its header needs",
+        ),
+    ] {
+        let ran = fit(&directory, &[file]);
+        assert!(ran.err.starts_with(expected), "{ran:?}");
+        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_split_model_is_read_as_a_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let split = |draft: Draft, number: u16| {
+        draft
+            .with("split.no", Value::U16(number))
+            .with("split.count", Value::U16(2))
+            .with("split.tensors.count", Value::I32(7))
+    };
+    let first = split(llama("llama"), 0).header().unwrap();
+    let second = split(Draft::default(), 1)
+        .tensor("output_norm.weight", &[1024, 256], TensorType::F32)
+        .header()
+        .unwrap();
+    put(directory.path(), "m-00001-of-00002.gguf", &first);
+    let missing = fit(&directory, &["m-00001-of-00002.gguf"]);
+    assert_eq!(missing.code, Some(3), "{missing:?}");
+    assert!(missing.err.contains("m-00002-of-00002.gguf"), "{missing:?}");
+    put(directory.path(), "m-00002-of-00002.gguf", &second);
+    let ran = fit(&directory, &["m-00001-of-00002.gguf"]);
+    assert!(ran.out.contains("65.0 MiB of weights"), "{ran:?}");
+    let other = fit(&directory, &["m-00002-of-00002.gguf"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(
+        other
+            .err
+            .contains("hint: give the first file of a split model"),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn a_directory_with_safetensors_is_read_with_its_config() {
+    let directory = tempfile::tempdir().unwrap();
+    let header = json!({
+        "model.embed_tokens.weight": {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [0, 2 << 20]},
+        "model.layers.0.mlp.up_proj.weight": {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [2 << 20, 4 << 20]},
+    })
+    .to_string();
+    let mut weights = u64::try_from(header.len()).unwrap().to_le_bytes().to_vec();
+    weights.extend(header.as_bytes());
+    put(directory.path(), "model.safetensors", &weights);
+    let missing = fit(&directory, &["."]);
+    assert_eq!(missing.code, Some(3), "{missing:?}");
+    assert!(
+        missing.err.contains("hint: safetensors do not say"),
+        "{missing:?}"
+    );
+    let config = json!({
+        "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 1024, "intermediate_size": 4096,
+        "num_attention_heads": 8, "vocab_size": 1024, "max_position_embeddings": 2048,
+    });
+    put(
+        directory.path(),
+        "config.json",
+        config.to_string().as_bytes(),
+    );
+    for path in [".", "model.safetensors"] {
+        let ran = fit(
+            &directory,
+            &[path, "--engine", "vllm", "--gpu", "24GiB", "-o", "json"],
+        );
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let answer: Json = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(answer["devices"][0]["weights"], 4 << 20);
+        // 2048 tokens of 8 heads, keys and values of 128 elements of 2 bytes.
+        assert_eq!(answer["devices"][0]["cache"], 2048 * 8 * 2 * 128 * 2);
+        // nine tenths of 24 GiB
+        assert_eq!(answer["devices"][0]["limit"], (24_u64 << 30) * 9 / 10);
+    }
+}
+
+#[test]
+fn what_an_engine_can_t_do_is_wrong_usage() {
+    let directory = with(&llama("llama"));
+    for (arguments, expected) in [
+        (
+            vec!["--engine", "vllm"],
+            "error: gpus: this engine needs a GPU\nhint: name its memory: --gpu 24GiB",
+        ),
+        (
+            vec!["-c", "0"],
+            "error: context: 0 tokens; 1 to 1073741824 can be\nhint: ",
+        ),
+        (vec!["--utilisation", "1.5"], "error: invalid value '1.5'"),
+        (vec!["--gpu", "lots"], "error: invalid value 'lots'"),
+    ] {
+        let mut all = vec!["m.gguf"];
+        all.extend(arguments);
+        let ran = fit(&directory, &all);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(ran.err.starts_with(expected), "{ran:?}");
+    }
+}

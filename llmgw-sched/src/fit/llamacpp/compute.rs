@@ -135,7 +135,7 @@ pub(super) fn of_reader(shape: &Shape, request: &Request, part: &Part) -> Bound 
     Bound::new(least, most)
 }
 
-/// The most elements that live for one token at the widest place of a layer: the feed-forward part three times
+/// The most elements that live for one token at the widest place of a layer: the feed-forward part four times
 /// (gate, up, their product), what comes in and goes on, queries and attended values, and what a recurrent layer
 /// works on.
 fn busiest(shape: &Shape) -> u64 {
@@ -146,7 +146,7 @@ fn busiest(shape: &Shape) -> u64 {
             .saturating_mul(2)
     });
     [
-        shape.active_feed_forward().saturating_mul(3),
+        shape.active_feed_forward().saturating_mul(4),
         shape.embedding.saturating_mul(8),
         shape
             .heads

@@ -10,6 +10,7 @@
 )]
 #![expect(clippy::print_stdout, reason = "the widths of bounds are to be seen")]
 
+mod measured;
 mod published;
 
 use std::collections::BTreeMap;

@@ -56,7 +56,11 @@ impl Shape {
             Rule::Interval => delta(config)?,
             _ => (Bytes::ZERO, 0),
         };
-        let window = config.number("sliding_window")?;
+        let given = config.number_of(&["sliding_window", "attention_chunk_size"])?;
+        let window = match rule {
+            Rule::Windows(pattern) => given.or(pattern.window),
+            _ => None,
+        };
         let mut layers: Vec<Layer> = Vec::new();
         for role in roles(config, rule, count)? {
             let windowed = |window| Cache {

@@ -301,6 +301,7 @@ const CONFIG: &[(Rule, &[&str])] = &[
     (every(2, None), &["gpt_oss"]),
     (every(6, None), &["gemma3"]),
     (AS_LISTED, &["gemma4"]),
+    (every(4, Some(8_192)), &["llama4"]),
     (every(4, None), &["cohere2", "exaone4", "olmo3"]),
     (
         Rule::Latent,

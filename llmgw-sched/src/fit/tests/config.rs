@@ -69,6 +69,13 @@ fn the_kinds_of_layers_are_listed_or_follow_from_the_model_type() {
     assert_eq!(pattern(&of(&with(&listed)).unwrap()), "wf");
     let by_type = json!({"model_type": "gemma2", "sliding_window": 128});
     assert_eq!(pattern(&of(&with(&by_type)).unwrap()), "wf");
+    let chunks = json!({"model_type": "llama4_text", "attention_chunk_size": 64});
+    let shape = of(&with(&chunks)).unwrap();
+    assert_eq!(pattern(&shape), "ww");
+    assert_eq!(
+        shape.layers[0].cache.unwrap().reach,
+        Reach::Window(Tokens(64))
+    );
     // A window that the model type does not use.
     let unused =
         json!({"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]});

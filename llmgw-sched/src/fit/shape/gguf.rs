@@ -1,10 +1,13 @@
 //! From the header of a GGUF file.
 
+mod weights;
+
 use llmgw_core::{
     gguf::{Header, Metadata, Numbers, Value},
     units::{Bytes, Tokens},
 };
 
+use self::weights::Weights;
 use super::{
     Cache, Experts, Layer, MOST_LAYERS, Reach, STATE_ELEMENT, Shape, ShapeError, recurrent_state,
     rules::{Pattern, Rule},
@@ -24,16 +27,6 @@ struct Attention {
     window_key: u64,
     window_value: u64,
     window_heads: Option<u64>,
-}
-
-/// Weights by where they are used.
-#[derive(Default)]
-struct Weights {
-    layers: Vec<Bytes>,
-    input: Bytes,
-    embeddings: Bytes,
-    output: Bytes,
-    has_output: bool,
 }
 
 impl Shape {
@@ -70,7 +63,7 @@ impl Shape {
             .map_or(0, |heads| heads.largest());
         let attention = fields.attention(embedding, heads)?;
         let (mut layers, inner) = fields.layers(rule, all, drafting, &attention)?;
-        let weights = weights(header, architecture, layers.len())?;
+        let weights = Weights::of(header, architecture, layers.len())?;
         for (layer, bytes) in layers.iter_mut().zip(&weights.layers) {
             layer.weights = *bytes;
         }
@@ -389,44 +382,6 @@ impl Fields<'_> {
             feed_forward: width,
         }))
     }
-}
-
-/// Weights by where they are used. llama.cpp keeps the embeddings of tokens on the host, layers where they are
-/// computed, and the rest with the output.
-fn weights(header: &Header, architecture: &str, layers: usize) -> Result<Weights, ShapeError> {
-    let mut weights = Weights {
-        layers: vec![Bytes::ZERO; layers],
-        ..Weights::default()
-    };
-    for tensor in &header.tensors {
-        let name = &tensor.name;
-        let bytes = tensor.bytes().ok_or_else(|| {
-            let why = format!(
-                "the tensor {name} is of {}, whose size is not known",
-                tensor.kind
-            );
-            ShapeError::cannot(architecture, why)
-        })?;
-        let of_layer = name
-            .strip_prefix("blk.")
-            .and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-        if let Some(layer) = of_layer {
-            let Some(of_layer) = weights.layers.get_mut(layer) else {
-                let problem = format!("the model has {layers} layers");
-                return Err(ShapeError::field(format!("tensors.{name}"), problem));
-            };
-            *of_layer = *of_layer + bytes;
-        } else if name.starts_with("token_embd.") {
-            weights.input = weights.input + bytes;
-            weights.embeddings = weights.embeddings + bytes;
-        } else if name.starts_with("per_layer_token_embd.") {
-            weights.input = weights.input + bytes;
-        } else {
-            weights.has_output |= name == "output.weight";
-            weights.output = weights.output + bytes;
-        }
-    }
-    Ok(weights)
 }
 
 /// No model has more than some hundred.

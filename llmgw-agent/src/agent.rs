@@ -107,6 +107,7 @@ impl Agent {
             revision: 0,
             epoch: 0,
             highest_epoch: fence.highest().epoch,
+            highest_revision: fence.highest().revision,
             leaving: false,
             facts: facts.clone(),
             provision: Vec::new(),

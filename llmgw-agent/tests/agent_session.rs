@@ -278,6 +278,7 @@ where
         revision: 0,
         epoch: 0,
         highest_epoch: 0,
+        highest_revision: 0,
         leaving: false,
         facts: NodeFacts::default(),
         provision: Vec::new(),

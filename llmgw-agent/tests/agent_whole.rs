@@ -156,7 +156,7 @@ async fn the_next_agent_takes_over_and_obeys_no_older_order() {
         .until(|report| states(report) == [ReplicaState::Ready])
         .await;
     assert_eq!((ready.epoch, ready.revision), (0, 0));
-    assert_eq!(ready.highest_epoch, 3);
+    assert_eq!((ready.highest_epoch, ready.highest_revision), (3, 8));
     assert_eq!(ready.replicas[0].spec, spec);
     server.want(3, 7, &[]).await;
     server.want(2, 99, &[]).await;

@@ -213,6 +213,10 @@ fn name_problem(text: &str, extra: &str) -> Option<&'static str> {
     if !edge(text.chars().next()) || !edge(text.chars().next_back()) {
         return Some("it must begin and end with a letter or a digit");
     }
+    // Clients take such parts out of a path, and would then ask for another model.
+    if text.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Some("a part between slashes is empty, . or ..");
+    }
     None
 }
 
@@ -229,6 +233,17 @@ const MAX_NAME: usize = 128;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_means_the_same_in_a_path() {
+        for bad in ["a//b", "a/./b", "a/../b", "x/../../../../evil"] {
+            let error = bad.parse::<ModelName>().unwrap_err().to_string();
+            assert!(error.contains("between slashes"), "{error}");
+        }
+        for good in ["a/b", "a/b.c/d..e", "org/model:q4"] {
+            assert!(good.parse::<ModelName>().is_ok(), "{good}");
+        }
+    }
 
     #[test]
     fn ids_survive_text_and_json() {

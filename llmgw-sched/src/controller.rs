@@ -129,8 +129,10 @@ struct Shared {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     routes: watch::Receiver<Arc<RouteTable>>,
     leading: watch::Receiver<Option<u64>>,
-    /// The highest epoch that an agent says it has followed.
+    /// An epoch that is too low: an agent has followed it, and a later order than any of ours.
     outranked: watch::Sender<u64>,
+    /// Why the lease could not be taken or kept the last time.
+    store_trouble: watch::Receiver<Option<String>>,
     traffic: OnceLock<Arc<dyn Traffic>>,
     hashing_key: HashingKey,
     keys: watch::Sender<Arc<KeyRing>>,
@@ -183,6 +185,7 @@ impl ControllerConfig {
         let entries = entries(declared, added, clock.now())?;
 
         let (events, received) = mpsc::channel(EVENTS);
+        let (trouble_tx, store_trouble) = watch::channel(None);
         let (leading_tx, leading) = watch::channel(Some(epoch.0));
         let (snapshot_tx, snapshot) = watch::channel(Arc::new(Snapshot::default()));
         let (routes_tx, routes) = watch::channel(Arc::new(RouteTable::default()));
@@ -196,7 +199,8 @@ impl ControllerConfig {
             snapshot,
             routes,
             leading,
-            outranked: watch::Sender::new(epoch.0),
+            outranked: watch::Sender::new(0),
+            store_trouble,
             traffic: OnceLock::new(),
             hashing_key,
             keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
@@ -228,6 +232,7 @@ impl ControllerConfig {
             elector,
             leading: leading_tx,
             outranked: shared.outranked.subscribe(),
+            trouble: trouble_tx,
             events,
         };
         Ok(Controller {

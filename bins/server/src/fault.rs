@@ -171,8 +171,18 @@ fn store_hint(error: &StoreError) -> Option<String> {
              the audit log that are in it"
                 .to_owned(),
         ),
+        error if is_full(error) => {
+            Some("make room on the disk of the store, and start again".to_owned())
+        }
         error => error.hint(),
     }
+}
+
+/// Whether SQLite says that the disk is full, in one of its ways: SQLITE_FULL, or SQLITE_IOERR_SHMSIZE when not
+/// even the index of its log can grow.
+fn is_full(error: &StoreError) -> bool {
+    let text = Chain(error).to_string();
+    text.contains("(13)") || text.contains("(4874)")
 }
 
 /// What would help when `path` can't be written; `None` when nobody knows.

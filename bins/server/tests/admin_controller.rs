@@ -108,6 +108,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
         revision: 0,
         epoch: 0,
         highest_epoch: 0,
+        highest_revision: 0,
         leaving: false,
         facts: NodeFacts {
             hostname: hostname.to_owned(),

@@ -44,7 +44,8 @@ pub(super) struct Core {
 pub(super) struct Followed {
     /// The one that is followed; nothing is before the first of this life.
     rank: Rank,
-    highest_epoch: u64,
+    /// The highest that was ever followed.
+    highest: Rank,
     /// Why the last one can't be followed.
     trouble: Option<String>,
     /// None is followed any more, and nothing runs.
@@ -55,7 +56,7 @@ impl Followed {
     /// Nothing yet in this life.
     pub(super) fn since(fence: &Fence) -> Self {
         Self {
-            highest_epoch: fence.highest().epoch,
+            highest: fence.highest(),
             ..Self::default()
         }
     }
@@ -156,7 +157,7 @@ impl Core {
     fn publish(&self) {
         let Followed {
             rank: Rank { epoch, revision },
-            highest_epoch,
+            highest,
             trouble,
             leaving,
         } = self.followed.borrow().clone();
@@ -168,7 +169,8 @@ impl Core {
         let next = NodeReport {
             revision,
             epoch,
-            highest_epoch,
+            highest_epoch: highest.epoch,
+            highest_revision: highest.revision,
             leaving,
             facts,
             provision: self.engines.provision(),
@@ -209,7 +211,7 @@ impl Core {
                         let rank = fence.highest();
                         self.note(Followed {
                             rank,
-                            highest_epoch: rank.epoch,
+                            highest: rank,
                             ..Followed::default()
                         });
                     }

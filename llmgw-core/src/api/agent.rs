@@ -85,6 +85,9 @@ pub struct NodeReport {
     /// The highest lease epoch that the agent has ever followed, in earlier lives too: it follows no lower one.
     #[serde(default)]
     pub highest_epoch: u64,
+    /// The highest revision that it has followed within that epoch.
+    #[serde(default)]
+    pub highest_revision: u64,
     /// The agent has ended what it ran, and says no more: its node need not be waited for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,

@@ -23,6 +23,8 @@ pub(super) struct Leadership {
     pub(super) elector: Elector,
     pub(super) leading: watch::Sender<Option<u64>>,
     pub(super) outranked: watch::Receiver<u64>,
+    /// Why the lease could not be taken or kept the last time.
+    pub(super) trouble: watch::Sender<Option<String>>,
     pub(super) events: mpsc::Sender<Event>,
 }
 
@@ -65,7 +67,7 @@ impl Leadership {
             let now = self.clock.monotonic();
             self.publish(now);
             let seen = *self.outranked.borrow_and_update();
-            if self.elector.leading(now).is_some_and(|epoch| epoch < seen) {
+            if self.elector.leading(now).is_some_and(|epoch| epoch <= seen) {
                 tokio::select! {
                     () = self.raise(seen) => {}
                     () = stop.cancelled() => break,
@@ -113,7 +115,7 @@ impl Leadership {
         let raised = self.store.raise_epoch(Epoch(seen)).await;
         match raised {
             Ok(()) => {
-                tracing::warn!(
+                tracing::error!(
                     seen,
                     "nodes have followed a later control plane than this store knows: it was lost, or is an older \
                      copy; leading with a higher epoch",
@@ -131,9 +133,15 @@ impl Leadership {
             Ok(lease) => {
                 let epoch = lease.epoch.0;
                 tracing::info!(epoch, "leading");
+                self.trouble.send_replace(None);
                 match self.store.models().await {
                     Ok(models) => {
-                        let lead = Event::Leading { epoch, models };
+                        let seen = *self.outranked.borrow();
+                        let lead = Event::Leading {
+                            epoch,
+                            models,
+                            raised: seen > 0,
+                        };
                         if self.events.send(lead).await.is_err() {
                             return;
                         }
@@ -145,9 +153,12 @@ impl Leadership {
                     }
                 }
             }
-            Err(StoreError::Held { .. }) => Turn::Held,
+            Err(StoreError::Held { .. }) => {
+                self.trouble.send_replace(None);
+                Turn::Held
+            }
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "taking the lease");
+                self.failed("taking the lease", &Chain(&error));
                 Turn::Failed
             }
         };
@@ -156,21 +167,38 @@ impl Leadership {
 
     fn renewed(&mut self, renewed: Option<Result<(), StoreError>>, called_at: Duration) {
         let turn = match renewed {
-            Some(Ok(())) => Turn::Renewed { called_at },
+            Some(Ok(())) => {
+                self.trouble.send_replace(None);
+                Turn::Renewed { called_at }
+            }
             Some(Err(StoreError::Fenced { .. })) => {
                 tracing::error!("another control plane has taken over; standing by");
+                self.trouble.send_replace(None);
                 Turn::Fenced
             }
             Some(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "renewing the lease");
+                self.failed("renewing the lease", &Chain(&error));
                 Turn::Failed
             }
             None => {
-                tracing::warn!("renewing the lease took too long");
+                self.failed("renewing the lease", &"it took too long");
                 Turn::Failed
             }
         };
         self.elector.on(turn, self.clock.monotonic());
+    }
+
+    /// Says once what goes wrong, and keeps it for those who ask why nobody leads.
+    fn failed(&self, doing: &str, error: &dyn std::fmt::Display) {
+        let error = error.to_string();
+        let news = self.trouble.send_if_modified(|known| {
+            let news = known.as_ref() != Some(&error);
+            *known = Some(error.clone());
+            news
+        });
+        if news {
+            tracing::error!(%error, "{doing}");
+        }
     }
 
     fn publish(&self, now: Duration) {

@@ -42,6 +42,8 @@ pub(super) enum Event {
     Leading {
         epoch: u64,
         models: Vec<StoredModel>,
+        /// Whether the epoch had to be raised above one that agents have followed.
+        raised: bool,
     },
     /// A model was added to the store.
     Added {
@@ -184,8 +186,13 @@ impl LoopTask {
                 self.sessions.insert(node, session);
             }
             Event::Report { node, report } => self.take_in_report(node, *report),
-            Event::Leading { epoch, models } => {
+            Event::Leading {
+                epoch,
+                models,
+                raised,
+            } => {
                 self.epoch = epoch;
+                self.state.store_was_older |= raised;
                 let names: Vec<&ModelName> =
                     models.iter().map(|stored| stored.model.name()).collect();
                 self.state.entries.retain(|name, entry| {
@@ -227,6 +234,7 @@ impl LoopTask {
             revision,
             epoch,
             highest_epoch,
+            highest_revision,
             leaving,
             facts,
             provision,
@@ -234,7 +242,7 @@ impl LoopTask {
         } = report;
         if highest_epoch > Epoch::MAX.0 {
             tracing::warn!(%node, highest_epoch, "a node says that it has followed an epoch that can't be");
-        } else {
+        } else if (highest_epoch, highest_revision) > (self.epoch, self.revision) {
             self.shared.outranked.send_if_modified(|highest| {
                 let higher = highest_epoch > *highest;
                 *highest = highest_epoch.max(*highest);

@@ -162,6 +162,7 @@ impl Fleet for ControllerHandle {
         let around = Surroundings {
             version: shared.version.clone(),
             epoch: *shared.leading.borrow(),
+            store_trouble: shared.store_trouble.borrow().clone(),
             store: shared.store.describe(),
             uptime: now.saturating_sub(shared.started),
             requests: shared.traffic.get().map_or(0, |traffic| traffic.requests()),
@@ -265,8 +266,18 @@ impl Shared {
     /// The epoch to write with.
     pub(super) fn epoch(&self) -> Result<Epoch, ControlError> {
         self.leading.borrow().map(Epoch).ok_or_else(|| {
-            ControlError::new(Code::Unavailable, "this control plane does not lead")
-                .with_hint("ask again in a few seconds")
+            let trouble = self.store_trouble.borrow();
+            match trouble.as_deref() {
+                Some(trouble) => ControlError::new(
+                    Code::Unavailable,
+                    format!(
+                        "this control plane does not lead, for the store can't be used: {trouble}"
+                    ),
+                )
+                .with_hint("it leads again as soon as the store can be used"),
+                None => ControlError::new(Code::Unavailable, "this control plane does not lead")
+                    .with_hint("ask again in a few seconds"),
+            }
         })
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Snapshot {
     pub(super) engines: Vec<EngineName>,
     /// The last trial of each model that lacks replicas.
     pub(super) reports: BTreeMap<ModelName, Report>,
+    /// Whether agents have followed a later control plane than the store knew.
+    pub(super) store_was_older: bool,
 }
 
 /// A model and where it was said.

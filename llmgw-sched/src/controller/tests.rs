@@ -35,6 +35,7 @@ struct ScriptedAgent {
     node: NodeId,
     desired: Option<DesiredState>,
     highest_epoch: u64,
+    highest_revision: u64,
     leaving: bool,
 }
 
@@ -100,6 +101,7 @@ impl Running {
             node,
             desired: None,
             highest_epoch: 0,
+            highest_revision: 0,
             leaving: false,
         }
     }
@@ -138,6 +140,7 @@ impl ScriptedAgent {
             revision: self.desired.as_ref().map_or(0, |desired| desired.revision),
             epoch: self.desired.as_ref().map_or(0, |desired| desired.epoch),
             highest_epoch: self.highest_epoch,
+            highest_revision: self.highest_revision,
             leaving: self.leaving,
             facts: NodeFacts {
                 hostname: "box".into(),
@@ -398,10 +401,44 @@ async fn agents_that_followed_a_later_epoch_are_led_by_a_higher_one() {
     routed(&running.handle, "m", 1).await;
     let added = serde_json::from_value(definition("a", "1GiB")).unwrap();
     running.handle.add(added).await.unwrap();
+    let summary = running.handle.summary().await.unwrap();
+    assert!(
+        summary.attention[0].contains("older copy"),
+        "{:?}",
+        summary.attention
+    );
     // What can't be is not followed up.
     agent.highest_epoch = u64::MAX;
     agent.report(ReplicaState::Ready).await;
     assert_eq!(agent.told().await.replicas.len(), 2);
+    running.stop().await;
+}
+
+/// A new store begins with the epoch that the lost one had begun with.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_followed_a_later_revision_of_our_epoch_is_led_by_a_higher_one() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    (agent.highest_epoch, agent.highest_revision) = (1, 7);
+    agent.report(ReplicaState::Ready).await;
+    while agent.told().await.epoch <= 1 {}
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_followed_what_we_said_raises_nothing() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    let told = agent.told().await;
+    let rank = (told.epoch, told.revision);
+    (agent.highest_epoch, agent.highest_revision) = rank;
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    let told = tokio::time::timeout(Duration::from_secs(10), agent.told()).await;
+    assert!(told.is_err(), "{told:?}");
     running.stop().await;
 }
 

@@ -23,6 +23,8 @@ use crate::reconcile::{Assignment, ObservedNode, fleet, is_lost, standing};
 pub(super) struct Surroundings {
     pub(super) version: String,
     pub(super) epoch: Option<u64>,
+    /// Why the lease could not be taken or kept the last time.
+    pub(super) store_trouble: Option<String>,
     pub(super) store: String,
     pub(super) uptime: Duration,
     pub(super) requests: u64,
@@ -215,6 +217,7 @@ pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) 
         u64::try_from(model.ready_replicas).unwrap_or(u64::MAX) >= u64::from(model.desired)
     };
     let nodes = &snapshot.observed.nodes;
+    let attention = attention(snapshot, &models, &around, now);
     Summary {
         version: around.version,
         leading: around.epoch.is_some(),
@@ -228,7 +231,7 @@ pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) 
         replicas_ready: models.iter().map(|model| model.ready_replicas).sum(),
         replicas_total: snapshot.memory.assignments.len(),
         requests: around.requests,
-        attention: attention(snapshot, &models, around.epoch, now),
+        attention,
     }
 }
 
@@ -236,12 +239,25 @@ pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) 
 fn attention(
     snapshot: &Snapshot,
     models: &[ModelView],
-    epoch: Option<u64>,
+    around: &Surroundings,
     now: Duration,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    if epoch.is_none() {
-        lines.push("this control plane does not lead: nothing is placed or changed".to_owned());
+    if around.epoch.is_none() {
+        lines.push(match &around.store_trouble {
+            Some(trouble) => format!(
+                "this control plane does not lead, for the store can't be used: {trouble}; nothing is placed or \
+                 changed"
+            ),
+            None => "this control plane does not lead: nothing is placed or changed".to_owned(),
+        });
+    }
+    if snapshot.store_was_older {
+        lines.push(
+            "the store was lost or is an older copy, for nodes have followed a later one: models, keys and usage \
+             that it does not hold are lost"
+                .to_owned(),
+        );
     }
     if snapshot.observed.nodes.is_empty() {
         lines.push("no node has joined yet: nothing can be placed".to_owned());

@@ -37,7 +37,7 @@ pub struct AdminConfig {
 impl Default for AdminConfig {
     fn default() -> Self {
         Self {
-            max_connections: 256,
+            max_connections: 64,
             head_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
         }
@@ -140,6 +140,7 @@ async fn close(stream: TcpStream) {
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {
+    let mut said = false;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -150,7 +151,9 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             }
             Err(error) => {
                 // Most often too many open files: to ask again at once would only burn the processor.
-                warn!(%error, "could not accept an admin connection");
+                if !std::mem::replace(&mut said, true) {
+                    warn!(%error, "can't accept admin connections");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -32,6 +32,7 @@ fn report(replicas: Vec<ReplicaStatus>, provision: Vec<Provision>) -> NodeReport
     NodeReport {
         epoch: 1,
         highest_epoch: 1,
+        highest_revision: 0,
         leaving: false,
         revision: 1,
         facts: NodeFacts::default(),

@@ -22,7 +22,7 @@ use llmgw_core::{
     api::agent::{DesiredState, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer},
     clock::SystemClock,
     cluster::{
-        catalog::Profile,
+        catalog::{Needs, Profile},
         engine::{EngineSource, ProvisionState, WantedEngine},
         node::Warning,
         replica::{ReplicaSpec, ReplicaState},
@@ -330,6 +330,7 @@ async fn a_real_engine_gives_a_real_token() {
             size: Some(Amount(98_362_432)),
         },
         fingerprint: Fingerprint(1),
+        gpus: Vec::new(),
     };
     // Above what an earlier run has left in the cache.
     let epoch = spec.id.as_uuid().get_timestamp().unwrap().to_unix().0;
@@ -408,6 +409,7 @@ fn spec_of(home: &Home, plan: Value) -> ReplicaSpec {
             size: None,
         },
         fingerprint: Fingerprint(1),
+        gpus: Vec::new(),
     }
 }
 
@@ -418,6 +420,7 @@ fn profile(memory: Amount) -> Profile {
         memory,
         context: Tokens(512),
         parallel: 1,
+        needs: Needs::default(),
     }
 }
 

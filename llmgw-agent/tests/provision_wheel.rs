@@ -23,7 +23,7 @@ use llmgw_agent::{
 use llmgw_core::{
     clock::SystemClock,
     cluster::{
-        catalog::Profile,
+        catalog::{Needs, Profile},
         engine::{EngineSource, ProvisionState, WantedEngine},
         replica::ReplicaSpec,
         weights::Weights,
@@ -121,9 +121,11 @@ fn spec() -> ReplicaSpec {
             memory: Bytes::mib(700),
             context: Tokens(512),
             parallel: 2,
+            needs: Needs::default(),
         },
         weights: starter(),
         fingerprint: Fingerprint(1),
+        gpus: Vec::new(),
     }
 }
 

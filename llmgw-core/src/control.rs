@@ -15,7 +15,7 @@ use crate::{
     },
     cluster::{
         audit::AuditEntry,
-        catalog::{Model, ModelDefinition},
+        catalog::{DefinitionError, Model, ModelDefinition},
         engine::ProvisionState,
         replica::ReplicaState,
     },
@@ -307,11 +307,15 @@ pub fn check_addition<'a>(
     definition: ModelDefinition,
     existing: impl IntoIterator<Item = &'a Model>,
 ) -> Result<Model, ControlError> {
-    let model = Model::try_from(definition).map_err(|error| ControlError {
+    let refused = |error: DefinitionError| ControlError {
         code: Code::InvalidRequest,
         message: error.to_string(),
         hint: error.hint,
-    })?;
+    };
+    let model = Model::try_from(definition).map_err(refused)?;
+    if let Some(error) = model.cannot_start() {
+        return Err(refused(error));
+    }
     for other in existing {
         let names = std::iter::once(model.name()).chain(model.aliases());
         for name in names {

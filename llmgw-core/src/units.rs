@@ -1,4 +1,4 @@
-//! Quantities with their unit in the type: [`Bytes`], [`Tokens`], [`Micros`].
+//! Quantities with their unit in the type: [`Bytes`], [`Cores`], [`Tokens`], [`Micros`].
 
 use std::{
     fmt,
@@ -16,6 +16,12 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
+
+/// An amount of processor, in thousandths of a core.
+///
+/// Written as a number of cores (`4`, `1.5`) or as thousandths (`"1500m"`).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Cores(pub u64);
 
 /// A number of model tokens.
 #[derive(
@@ -35,6 +41,13 @@ pub struct Micros(pub i64);
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{text:?} is not a size; write a number and a unit, such as 24GiB, 512MiB or 1.5TB")]
 pub struct ParseBytesError {
+    text: String,
+}
+
+/// Says why a text is not an amount of processor.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text:?} is not a number of cores; write 4, 1.5 or 1500m")]
+pub struct ParseCoresError {
     text: String,
 }
 
@@ -161,6 +174,121 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+// === impl Cores ===
+
+impl Cores {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// So many whole cores.
+    #[must_use]
+    pub const fn whole(count: u32) -> Self {
+        Self(count as u64 * 1_000)
+    }
+}
+
+impl Add for Cores {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Cores {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Sum for Cores {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl FromStr for Cores {
+    type Err = ParseCoresError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCoresError> {
+        let error = || ParseCoresError {
+            text: text.chars().take(64).collect(),
+        };
+        let trimmed = text.trim();
+        if let Some(thousandths) = trimmed.strip_suffix('m') {
+            return thousandths.parse().map(Self).map_err(|_| error());
+        }
+        let (whole, fraction) = trimmed.split_once('.').unwrap_or((trimmed, ""));
+        let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+            return Err(error());
+        }
+        let padded = format!("{whole}{fraction:0<3}");
+        padded.parse().map(Self).map_err(|_| error())
+    }
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.0 / 1_000, self.0 % 1_000);
+        if rest == 0 {
+            return write!(f, "{whole}");
+        }
+        let digits = format!("{rest:03}");
+        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+    }
+}
+
+impl Serialize for Cores {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_multiple_of(1_000) {
+            serializer.serialize_u64(self.0 / 1_000)
+        } else {
+            serializer.collect_str(self)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Cores {
+    /// Accepts a number of cores, or a text such as `1500m`.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Cores;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of cores, such as 4, 1.5 or 1500m")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Cores, E> {
+                let thousandths = value.checked_mul(1_000).map(Cores);
+                thousandths.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Cores, E> {
+                let value = u64::try_from(value)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
+                self.visit_u64(value)
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Cores, E> {
+                // The shortest text of the number is what was written.
+                let written = value.to_string().parse();
+                written.map_err(|_| E::invalid_value(de::Unexpected::Float(value), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Cores, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 // === impl Tokens, Micros ===
 
 impl fmt::Display for Tokens {
@@ -243,6 +371,33 @@ mod tests {
         assert_eq!(Bytes(400_000_000_000).to_string(), "372.5 GiB");
         assert_eq!(Bytes(1023).to_string(), "1023 B");
         assert_eq!(Bytes(u64::MAX).to_string(), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn cores_are_read_as_numbers_and_as_thousandths() {
+        for (json, thousandths) in [
+            ("4", 4_000),
+            ("1.5", 1_500),
+            ("\"250m\"", 250),
+            ("\"2.125\"", 2_125),
+        ] {
+            let cores: Cores = serde_json::from_str(json).unwrap();
+            assert_eq!(cores.0, thousandths, "{json}");
+            let again = serde_json::to_string(&cores).unwrap();
+            assert_eq!(serde_json::from_str::<Cores>(&again).unwrap(), cores);
+        }
+        for bad in [
+            "-1",
+            "1.23456",
+            "\"m\"",
+            "\"\"",
+            "\".5\"",
+            "1e300",
+            "18446744073709551615",
+        ] {
+            assert!(serde_json::from_str::<Cores>(bad).is_err(), "{bad}");
+        }
+        assert_eq!(Cores(1_050).to_string(), "1.05");
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use llmgw_agent::process::{ProcessRuntime as _, identity::ProcessIdentity, nativ
 use llmgw_core::{
     api::agent::{DesiredState, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer},
     cluster::{
-        catalog::Profile,
+        catalog::{Needs, Profile},
         engine::{EngineSource, WantedEngine},
         replica::{ReplicaSpec, ReplicaState},
         weights::Weights,
@@ -176,6 +176,7 @@ impl Scene {
                 memory: Bytes::mib(100),
                 context: Tokens(512),
                 parallel: 1,
+                needs: Needs::default(),
             },
             weights: Weights {
                 sources: vec![format!("file:{}", model.display()).parse().unwrap()],
@@ -183,6 +184,7 @@ impl Scene {
                 size: None,
             },
             fingerprint: Fingerprint(1),
+            gpus: Vec::new(),
         };
         Self {
             dir,

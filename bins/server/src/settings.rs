@@ -233,11 +233,9 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         size: None,
         replicas: None,
         profiles: vec![ProfileDefinition {
-            name: None,
-            engine: None,
-            memory,
             context,
             parallel,
+            ..ProfileDefinition::of_memory(memory)
         }],
     })
     .map_err(|error| wrong(error.to_string(), error.hint))

@@ -20,11 +20,9 @@ pub fn model() -> Result<Model, DefinitionError> {
         size: Some(Bytes(SIZE)),
         replicas: Some(1),
         profiles: vec![ProfileDefinition {
-            name: None,
-            engine: None,
-            memory: MEMORY,
             context: Some(2_048),
             parallel: Some(4),
+            ..ProfileDefinition::of_memory(MEMORY)
         }],
     })
 }

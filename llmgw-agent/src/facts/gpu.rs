@@ -68,6 +68,7 @@ fn nvidia(root: &Root, devices: &[String]) -> Vec<Gpu> {
                     Some(model.strip_prefix("NVIDIA ").unwrap_or(model).to_owned())
                 }),
                 memory_total: None,
+                fault: None,
             }
         })
         .collect()
@@ -101,6 +102,7 @@ fn amd(root: &Root, devices: &[String]) -> Vec<Gpu> {
                 .text(format!("sys/class/drm/{name}/device/mem_info_vram_total"))
                 .and_then(|text| text.trim().parse().ok())
                 .map(Bytes),
+            fault: None,
         })
         .collect();
     if gpus.is_empty() && devices.iter().any(|name| name == "kfd") {
@@ -110,6 +112,7 @@ fn amd(root: &Root, devices: &[String]) -> Vec<Gpu> {
             vendor: "amd".to_owned(),
             class: None,
             memory_total: None,
+            fault: None,
         });
     }
     gpus

@@ -15,7 +15,7 @@ use llmgw_agent::{
 use llmgw_core::{
     clock::SystemClock,
     cluster::{
-        catalog::Profile,
+        catalog::{Needs, Profile},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
         weights::{FetchProgress, Source, Weights},
     },
@@ -132,6 +132,7 @@ impl Home {
                 memory: Bytes::mib(100),
                 context: Tokens(512),
                 parallel: 1,
+                needs: Needs::default(),
             },
             weights: Weights {
                 sources: vec![Source::File { path }],
@@ -139,6 +140,7 @@ impl Home {
                 size: None,
             },
             fingerprint: Fingerprint(1),
+            gpus: Vec::new(),
         }
     }
 

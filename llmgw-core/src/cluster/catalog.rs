@@ -5,8 +5,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cluster::weights::{Sha256Digest, Source, Weights},
     fingerprint::Fingerprint,
-    id::{EngineName, ModelName, ProfileName},
-    units::{Bytes, Tokens},
+    id::{ModelName, ProfileName},
+    units::Bytes,
+};
+
+mod needs;
+mod profile;
+
+pub use self::{
+    needs::{FabricNeed, GpuNeed, GpusDefinition, Needs, Prefer, Shards, Split},
+    profile::{Profile, ProfileDefinition},
 };
 
 /// A model as people write it, in YAML or JSON; unknown fields are refused.
@@ -45,26 +53,6 @@ pub struct ModelDefinition {
     pub profiles: Vec<ProfileDefinition>,
 }
 
-/// A profile as people write it.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileDefinition {
-    /// Its name; `default` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The engine; `llamacpp` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<String>,
-    /// Main memory that one replica needs in all: weights, cache and buffers.
-    pub memory: Bytes,
-    /// Tokens of context for each request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<u64>,
-    /// Requests that run at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parallel: Option<u32>,
-}
-
 /// A list that may be written as its only element.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(untagged, expecting = "not a text or a list of texts")]
@@ -85,21 +73,6 @@ pub struct Model {
     weights: Weights,
     replicas: u32,
     profiles: Vec<Profile>,
-}
-
-/// One way to run a model.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Profile {
-    /// Its name, unique in the model.
-    pub name: ProfileName,
-    /// The program that runs it.
-    pub engine: EngineName,
-    /// Main memory that one replica needs in all.
-    pub memory: Bytes,
-    /// Context for each request.
-    pub context: Tokens,
-    /// Requests that run at the same time.
-    pub parallel: u32,
 }
 
 /// Says what in a definition can't be right, and where.
@@ -167,6 +140,18 @@ impl Model {
         Fingerprint::of(&(&self.weights, profile)).unwrap_or(Fingerprint(0))
     }
 
+    /// What of it no engine of this release can start: it can be planned and explained, and is not run.
+    #[must_use]
+    pub fn cannot_start(&self) -> Option<DefinitionError> {
+        let sharded = |profile: &Profile| profile.needs.shards.is_some();
+        let index = self.profiles.iter().position(sharded)?;
+        Some(problem(
+            &format!("profiles[{index}].shards"),
+            &"sharding over nodes is planned and explained, and no engine of this release can start it",
+            Some("leave shards out; `plan` shows where they would go"),
+        ))
+    }
+
     /// Tells whether this model answers to `name`.
     #[must_use]
     pub fn answers_to(&self, name: &str) -> bool {
@@ -230,7 +215,7 @@ impl TryFrom<ModelDefinition> for Model {
         }
         let mut checked: Vec<Profile> = Vec::new();
         for (index, profile) in profiles.into_iter().enumerate() {
-            let profile = checked_profile(profile, index)?;
+            let profile = profile.checked(&format!("profiles[{index}]"))?;
             if checked.iter().any(|other| other.name == profile.name) {
                 let field = format!("profiles[{index}].name");
                 return Err(problem(
@@ -275,24 +260,7 @@ impl From<Model> for ModelDefinition {
             sha256: sha256.map(|digest| digest.to_string()),
             size,
             replicas: Some(replicas),
-            profiles: profiles
-                .into_iter()
-                .map(
-                    |Profile {
-                         name,
-                         engine,
-                         memory,
-                         context,
-                         parallel,
-                     }| ProfileDefinition {
-                        name: Some(name.to_string()),
-                        engine: Some(engine.to_string()),
-                        memory,
-                        context: Some(context.0),
-                        parallel: Some(parallel),
-                    },
-                )
-                .collect(),
+            profiles: profiles.into_iter().map(ProfileDefinition::from).collect(),
         }
     }
 }
@@ -342,61 +310,6 @@ fn checked_weights(
     })
 }
 
-fn checked_profile(
-    definition: ProfileDefinition,
-    index: usize,
-) -> Result<Profile, DefinitionError> {
-    let field = |name: &str| format!("profiles[{index}].{name}");
-    let ProfileDefinition {
-        name,
-        engine,
-        memory,
-        context,
-        parallel,
-    } = definition;
-    let name = name.as_deref().unwrap_or("default");
-    let name: ProfileName = name
-        .parse()
-        .map_err(|e| problem(&field("name"), &e, None))?;
-    let engine_name = engine.as_deref().unwrap_or("llamacpp");
-    let engine: EngineName = engine_name
-        .parse()
-        .map_err(|e| problem(&field("engine"), &e, None))?;
-    if engine.as_str() != "llamacpp" {
-        return Err(problem(
-            &field("engine"),
-            &format!("{engine} is not an engine that this release runs"),
-            Some("use llamacpp"),
-        ));
-    }
-    if memory == Bytes::ZERO {
-        return Err(problem(&field("memory"), &"0 B can't hold a model", None));
-    }
-    let context = context.unwrap_or(DEFAULT_CONTEXT);
-    if !(MIN_CONTEXT..=MAX_CONTEXT).contains(&context) {
-        return Err(problem(
-            &field("context"),
-            &format!("{context} tokens is not between 256 and 16,777,216"),
-            None,
-        ));
-    }
-    let parallel = parallel.unwrap_or(DEFAULT_PARALLEL);
-    if !(1..=MAX_PARALLEL).contains(&parallel) {
-        return Err(problem(
-            &field("parallel"),
-            &format!("{parallel} is not between 1 and 256"),
-            None,
-        ));
-    }
-    Ok(Profile {
-        name,
-        engine,
-        memory,
-        context: Tokens(context),
-        parallel,
-    })
-}
-
 fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionError {
     DefinitionError {
         field: field.to_owned(),
@@ -408,11 +321,6 @@ fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionEr
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_REPLICAS: u32 = 1_000;
 const MAX_SOURCES: usize = 16;
-const DEFAULT_CONTEXT: u64 = 4_096;
-const MIN_CONTEXT: u64 = 256;
-const MAX_CONTEXT: u64 = 1 << 24;
-const DEFAULT_PARALLEL: u32 = 4;
-const MAX_PARALLEL: u32 = 256;
 
 #[cfg(test)]
 mod tests {
@@ -459,13 +367,10 @@ mod tests {
     #[test]
     fn unknown_fields_are_refused() {
         let error = serde_json::from_value::<ModelDefinition>(serde_json::json!({
-            "name": "tiny", "source": "file:/x", "profiles": [], "gpus": 2,
+            "name": "tiny", "source": "file:/x", "profiles": [], "gpu": 2,
         }))
         .unwrap_err();
-        assert!(
-            error.to_string().contains("unknown field `gpus`"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("unknown field `gpu`"), "{error}");
     }
 
     #[test]

@@ -99,6 +99,9 @@ pub struct Gpu {
     /// Its memory; absent when the agent could not ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_total: Option<Bytes>,
+    /// What is wrong with it, in the driver's words; absent while it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// Something about a machine that its operator should know.

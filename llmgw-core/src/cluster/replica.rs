@@ -25,6 +25,9 @@ pub struct ReplicaSpec {
     pub weights: Weights,
     /// Tells whether the definition has changed since.
     pub fingerprint: Fingerprint,
+    /// The numbers of the GPUs that it may use; empty when it runs without, or may use all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
 }
 
 /// The life of a replica.

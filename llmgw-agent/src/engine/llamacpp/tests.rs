@@ -2,7 +2,7 @@ use std::path::Path;
 
 use llmgw_core::{
     cluster::{
-        catalog::Profile,
+        catalog::{Needs, Profile},
         weights::{Source, Weights},
     },
     fingerprint::Fingerprint,
@@ -22,6 +22,7 @@ fn spec() -> ReplicaSpec {
             memory: Bytes::mib(800),
             context: Tokens(4_096),
             parallel: 4,
+            needs: Needs::default(),
         },
         weights: Weights {
             sources: vec![Source::File {
@@ -31,6 +32,7 @@ fn spec() -> ReplicaSpec {
             size: None,
         },
         fingerprint: Fingerprint(1),
+        gpus: Vec::new(),
     }
 }
 
@@ -154,4 +156,41 @@ fn slots_that_compute_are_counted() {
     assert_eq!(engine.busy(body), Some(1));
     assert_eq!(engine.busy(b"[]"), Some(0));
     assert_eq!(engine.busy(br#"{"error":{"code":501}}"#), None);
+}
+
+#[test]
+fn an_engine_sees_only_the_gpus_that_it_was_given() {
+    let env_of = |gpus: Vec<u32>, launch: Launch| {
+        let engine = InstalledEngine {
+            name: "llamacpp".parse().unwrap(),
+            version: "1".to_owned(),
+            variant: "test".to_owned(),
+            launch,
+        };
+        let spec = ReplicaSpec { gpus, ..spec() };
+        let request = LaunchRequest {
+            engine: &engine,
+            spec: &spec,
+            weights: Path::new("/w/tiny.gguf"),
+            port: 4_711,
+        };
+        LlamaCppEngine::new(engine.name.clone())
+            .command(&request)
+            .env
+    };
+    let program = || Launch::Program {
+        program: "/e/llama-server".into(),
+    };
+    let wheel = Launch::Wheel {
+        python: "/e/python".into(),
+        launcher: "/e/launcher.py".into(),
+    };
+    assert_eq!(env_of(Vec::new(), program()), []);
+    for launch in [program(), wheel] {
+        let env = env_of(vec![1, 3], launch);
+        assert!(
+            env.contains(&("CUDA_VISIBLE_DEVICES".into(), "1,3".into())),
+            "{env:?}"
+        );
+    }
 }

@@ -345,13 +345,7 @@ pub(super) fn definition(name: &str, aliases: &[&str], memory: Bytes) -> ModelDe
         sha256: None,
         size: None,
         replicas: None,
-        profiles: vec![ProfileDefinition {
-            name: None,
-            engine: None,
-            memory,
-            context: None,
-            parallel: None,
-        }],
+        profiles: vec![ProfileDefinition::of_memory(memory)],
     }
 }
 

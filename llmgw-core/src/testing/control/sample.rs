@@ -74,13 +74,7 @@ fn definition(name: &str, memory: Bytes) -> ModelDefinition {
         sha256: None,
         size: None,
         replicas: None,
-        profiles: vec![ProfileDefinition {
-            name: None,
-            engine: None,
-            memory,
-            context: None,
-            parallel: None,
-        }],
+        profiles: vec![ProfileDefinition::of_memory(memory)],
     }
 }
 

@@ -101,9 +101,9 @@ fn profile(name: &str, memory: Bytes) -> ProfileDefinition {
     ProfileDefinition {
         name: Some(name.to_owned()),
         engine: Some("llamacpp".to_owned()),
-        memory,
         context: Some(4_096),
         parallel: Some(2),
+        ..ProfileDefinition::of_memory(memory)
     }
 }
 

@@ -1,0 +1,229 @@
+//! One way to run a model: the form that people write, and the checked form of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    DefinitionError, OneOrMany,
+    needs::{FabricNeed, GpusDefinition, Needs, Prefer, Shards, Written},
+    problem,
+};
+use crate::{
+    id::{EngineName, ProfileName},
+    units::{Bytes, Cores, Tokens},
+};
+
+/// A profile as people write it.
+///
+/// ```yaml
+/// name: q4-2gpu
+/// memory: 8GiB
+/// gpus: {count: 2, class: [H100, H200], memory: 22GiB}
+/// cpu: 4
+/// labels: {facility: north}
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileDefinition {
+    /// Its name; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The engine; `llamacpp` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// Main memory that one replica needs in all: weights, cache and buffers. With shards: that each of them needs.
+    pub memory: Bytes,
+    /// Tokens of context for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<u64>,
+    /// Requests that run at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<u32>,
+    /// GPUs of one replica, or of each of its shards; none when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpusDefinition>,
+    /// Processor cores that are kept for it; none are when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cores>,
+    /// Disk that it needs besides that of its weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
+    /// Parts on different nodes; absent: it runs on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<Shards>,
+    /// The network that its shards share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricNeed>,
+    /// Only nodes of this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Only nodes with these labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Whether replicas of the model keep apart or come together.
+    #[serde(default, skip_serializing_if = "Prefer::is_default")]
+    pub prefer: Prefer,
+}
+
+/// One way to run a model.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Profile {
+    /// Its name, unique in the model.
+    pub name: ProfileName,
+    /// The program that runs it.
+    pub engine: EngineName,
+    /// Main memory that one replica, or each of its shards, needs in all.
+    pub memory: Bytes,
+    /// Context for each request.
+    pub context: Tokens,
+    /// Requests that run at the same time.
+    pub parallel: u32,
+    /// What else it needs of its nodes.
+    #[serde(flatten)]
+    pub needs: Needs,
+}
+
+// === impl ProfileDefinition ===
+
+impl ProfileDefinition {
+    /// The plainest definition: so much main memory, and the defaults for all else.
+    #[must_use]
+    pub fn of_memory(memory: Bytes) -> Self {
+        Self {
+            name: None,
+            engine: None,
+            memory,
+            context: None,
+            parallel: None,
+            gpus: None,
+            cpu: None,
+            disk: None,
+            shards: None,
+            fabric: None,
+            pool: None,
+            labels: BTreeMap::new(),
+            prefer: Prefer::Spread,
+        }
+    }
+
+    /// Checks it; `path` is where it stands, such as `profiles[0]`.
+    pub(super) fn checked(self, path: &str) -> Result<Profile, DefinitionError> {
+        let field = |name: &str| format!("{path}.{name}");
+        let Self {
+            name,
+            engine,
+            memory,
+            context,
+            parallel,
+            gpus,
+            cpu,
+            disk,
+            shards,
+            fabric,
+            pool,
+            labels,
+            prefer,
+        } = self;
+        let name = name.as_deref().unwrap_or("default");
+        let name: ProfileName = name
+            .parse()
+            .map_err(|e| problem(&field("name"), &e, None))?;
+        let engine_name = engine.as_deref().unwrap_or("llamacpp");
+        let engine: EngineName = engine_name
+            .parse()
+            .map_err(|e| problem(&field("engine"), &e, None))?;
+        if engine.as_str() != "llamacpp" {
+            return Err(problem(
+                &field("engine"),
+                &format!("{engine} is not an engine that this release runs"),
+                Some("use llamacpp"),
+            ));
+        }
+        if memory == Bytes::ZERO {
+            return Err(problem(&field("memory"), &"0 B can't hold a model", None));
+        }
+        let context = context.unwrap_or(DEFAULT_CONTEXT);
+        if !(MIN_CONTEXT..=MAX_CONTEXT).contains(&context) {
+            return Err(problem(
+                &field("context"),
+                &format!("{context} tokens is not between 256 and 16,777,216"),
+                None,
+            ));
+        }
+        let parallel = parallel.unwrap_or(DEFAULT_PARALLEL);
+        if !(1..=MAX_PARALLEL).contains(&parallel) {
+            return Err(problem(
+                &field("parallel"),
+                &format!("{parallel} is not between 1 and 256"),
+                None,
+            ));
+        }
+        let written = Written {
+            gpus,
+            cpu,
+            disk,
+            shards,
+            fabric,
+            pool,
+            labels,
+            prefer,
+        };
+        Ok(Profile {
+            name,
+            engine,
+            memory,
+            context: Tokens(context),
+            parallel,
+            needs: written.checked(path)?,
+        })
+    }
+}
+
+impl From<Profile> for ProfileDefinition {
+    fn from(profile: Profile) -> Self {
+        let Profile {
+            name,
+            engine,
+            memory,
+            context,
+            parallel,
+            needs,
+        } = profile;
+        let Needs {
+            gpus,
+            cpu,
+            disk,
+            shards,
+            fabric,
+            pool,
+            labels,
+            prefer,
+        } = needs;
+        Self {
+            name: Some(name.to_string()),
+            engine: Some(engine.to_string()),
+            memory,
+            context: Some(context.0),
+            parallel: Some(parallel),
+            gpus: gpus.map(|gpus| GpusDefinition {
+                count: gpus.count,
+                class: (!gpus.classes.is_empty()).then(|| OneOrMany::Many(gpus.classes)),
+                memory: gpus.memory,
+            }),
+            cpu,
+            disk,
+            shards,
+            fabric,
+            pool,
+            labels,
+            prefer,
+        }
+    }
+}
+
+const DEFAULT_CONTEXT: u64 = 4_096;
+const MIN_CONTEXT: u64 = 256;
+const MAX_CONTEXT: u64 = 1 << 24;
+const DEFAULT_PARALLEL: u32 = 4;
+const MAX_PARALLEL: u32 = 256;

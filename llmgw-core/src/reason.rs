@@ -22,12 +22,28 @@ use crate::{
 pub enum Check {
     /// The node is heard and may take new work.
     Node,
+    /// No operator holds it.
+    Hold,
+    /// It is in the pool that is asked for.
+    Pool,
+    /// It has the labels that are asked for.
+    Labels,
     /// The engine is installed there.
     Engine,
+    /// GPUs of a right class that work.
+    Gpus,
+    /// Memory on them.
+    GpuMemory,
+    /// Processor cores.
+    Cpu,
     /// Main memory.
     Memory,
     /// Disk for the weights.
     Disk,
+    /// A network for shards.
+    Fabric,
+    /// Places for the other shards.
+    Shards,
 }
 
 /// A quantity in a reason.
@@ -122,16 +138,43 @@ pub struct CheckCount {
 
 impl Check {
     /// All checks, in order.
-    pub const ALL: [Self; 4] = [Self::Node, Self::Engine, Self::Memory, Self::Disk];
+    pub const ALL: [Self; 12] = [
+        Self::Node,
+        Self::Hold,
+        Self::Pool,
+        Self::Labels,
+        Self::Engine,
+        Self::Gpus,
+        Self::GpuMemory,
+        Self::Cpu,
+        Self::Memory,
+        Self::Disk,
+        Self::Fabric,
+        Self::Shards,
+    ];
+
+    /// Whether it is made of every replica; the others are made where a profile or an operator asks for them.
+    #[must_use]
+    pub fn is_always_made(self) -> bool {
+        matches!(self, Self::Node | Self::Engine | Self::Memory | Self::Disk)
+    }
 
     /// The check as it stands in tables and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
+            Self::Hold => "hold",
+            Self::Pool => "pool",
+            Self::Labels => "labels",
             Self::Engine => "engine",
+            Self::Gpus => "gpus",
+            Self::GpuMemory => "gpu_memory",
+            Self::Cpu => "cpu",
             Self::Memory => "memory",
             Self::Disk => "disk",
+            Self::Fabric => "fabric",
+            Self::Shards => "shards",
         }
     }
 }

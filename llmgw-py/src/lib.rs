@@ -37,6 +37,6 @@ mod _llmgw {
         control::Client,
         reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Report},
         runtime::shutdown,
-        sched::{Placement, Plan, plan, plan_async},
+        sched::{Placement, Plan, Stop, plan, plan_async},
     };
 }

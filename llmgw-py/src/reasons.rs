@@ -7,7 +7,7 @@ use crate::view::{Many, Quantity, view};
 view! {
     /// Why one check failed.
     Reason(reason::Reason) {
-        /// Which check: `node`, `engine`, `memory` or `disk`.
+        /// Which check, such as `node`, `engine`, `gpu_memory`, `memory` or `disk`.
         check: &'static str,
         /// What was asked for: bytes, or a text.
         need: Quantity,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::{
     convert::from_python,
+    error::Error,
     reasons::Report,
     runtime,
     view::{Many, view},
@@ -41,6 +42,7 @@ pub(crate) fn plan_async<'py>(
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Planned {
     placements: Vec<planner::Placement>,
+    stops: Vec<planner::Stop>,
     reports: Vec<reason::Report>,
 }
 
@@ -55,8 +57,34 @@ view! {
         node: String,
         /// What people call that node.
         hostname: String,
-        /// What to reserve there, in bytes.
+        /// What to reserve there of main memory, in bytes.
         memory: u64,
+        /// The numbers of the GPUs there.
+        gpus: Many<u32>,
+        /// The replica on a draining node whose place it takes.
+        replaces: Option<String>,
+        /// Replicas that have to end before there is room.
+        after: Many<String>,
+        /// Whether another start on one of its GPUs has to end first.
+        waits: bool,
+    }
+}
+
+view! {
+    /// A replica to stop.
+    Stop(planner::Stop) {
+        /// Which.
+        replica: String,
+        /// Its model.
+        model: String,
+        /// The id of the node where it runs.
+        node: String,
+    }
+
+    /// Why: `surplus`, `drained`, or `room for MODEL`.
+    #[getter]
+    fn why(&self) -> String {
+        self.0.why.to_string()
     }
 }
 
@@ -65,19 +93,30 @@ view! {
     Plan(Planned) {
         /// Replicas to start, by model, then in the order in which they were placed.
         placements: Many<Placement>,
+        /// Replicas to stop, by model, the first to stop first.
+        stops: Many<Stop>,
         /// One for each model that lacks replicas, by name: of the trial that failed, or of the last that succeeded.
         reports: Many<Report>,
     }
 }
 
 fn read(fleet: &Bound<'_, PyAny>, wanted: &Bound<'_, PyAny>) -> PyResult<(Fleet, Wanted)> {
-    Ok((from_python("fleet", fleet)?, from_python("wanted", wanted)?))
+    let fleet: Fleet = from_python("fleet", fleet)?;
+    if let Some(wrong) = fleet.check().first() {
+        return Err(Error::invalid(&format!("fleet.{}", wrong.field), &wrong.problem).into());
+    }
+    let wanted: Wanted = from_python("wanted", wanted)?;
+    if let Some(wrong) = wanted.check(&fleet).first() {
+        return Err(Error::invalid(&format!("wanted.{}", wrong.field), &wrong.problem).into());
+    }
+    Ok((fleet, wanted))
 }
 
 fn solve(fleet: &Fleet, wanted: &Wanted) -> Plan {
-    let (planner::Plan { placements }, reports) = planner::plan(fleet, wanted);
+    let (planner::Plan { placements, stops }, reports) = planner::plan(fleet, wanted);
     Plan(Planned {
         placements,
+        stops,
         reports,
     })
 }

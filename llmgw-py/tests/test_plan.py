@@ -81,7 +81,8 @@ def broken(fleet: Json, field: str, value: object) -> Json:
         ("memory_allocatable", math.nan, "fleet: "),
         ("id", "box", 'fleet.nodes[1].id: "box" is not a node id'),
         ("state", "asleep", "fleet.nodes[1].state: unknown variant `asleep`"),
-        ("gpus", 8, "fleet.nodes[1].gpus: unknown field `gpus`"),
+        ("gpu", 8, "fleet.nodes[1].gpu: unknown field `gpu`"),
+        ("gpus", [{"index": 0, "memory": 0}], "fleet.nodes[1].gpus[0].memory: a GPU of 0 B is none"),
         ("hostname", {1, 2}, "fleet: Object of type set is not JSON serializable"),
     ],
 )

@@ -27,7 +27,11 @@ use std::{
 use llmgw_core::{
     api::admin::SettingsView,
     clock::{Clock, Timestamp},
-    cluster::{account::KeyHash, catalog::Model, engine::WantedEngine},
+    cluster::{
+        account::KeyHash,
+        catalog::{DefinitionError, Model},
+        engine::WantedEngine,
+    },
     control::{Control, Traffic},
     keys::{HashingKey, KeyRing},
     route::RouteTable,
@@ -103,6 +107,14 @@ pub enum ControllerError {
     DeclaredTwice {
         /// The name.
         name: String,
+    },
+    /// A declared model asks for what no engine can start.
+    #[error("the declared model {name} can't be run: {problem}")]
+    CannotStart {
+        /// The model.
+        name: String,
+        /// What it is, and where.
+        problem: DefinitionError,
     },
 }
 
@@ -381,6 +393,12 @@ fn entries(
 ) -> Result<BTreeMap<llmgw_core::id::ModelName, Entry>, ControllerError> {
     let mut entries: BTreeMap<llmgw_core::id::ModelName, Entry> = BTreeMap::new();
     for model in declared {
+        if let Some(problem) = model.cannot_start() {
+            return Err(ControllerError::CannotStart {
+                name: model.name().to_string(),
+                problem,
+            });
+        }
         let names = std::iter::once(model.name()).chain(model.aliases());
         for name in names {
             if entries

@@ -2,32 +2,65 @@
 //!
 //! Synchronous and deterministic: no clock, no random, and the order of the input changes nothing. New replicas
 //! have no ids here; whoever carries a plan out mints them.
+//!
+//! | step | module |
+//! |---|---|
+//! | what a profile takes, and what a node has left | [`demand`], [`room`] |
+//! | which nodes can't take it, and why | [`filter`] |
+//! | how good the others are | [`score`], [`policy`], [`mix`] |
+//! | the fleet while a plan is made | [`working`] |
+//! | all shards of a replica at once | `gang` |
+//! | what has to stop | `scale`, `evict` |
 
-pub mod filter;
+pub mod demand;
+pub(crate) mod evict;
+pub(crate) mod filter;
+pub(crate) mod gang;
+pub mod mix;
+pub mod policy;
+pub mod room;
+pub(crate) mod scale;
 pub mod score;
+pub mod wanted;
+pub mod working;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use llmgw_core::{
-    cluster::catalog::{Model, Profile},
-    id::{ModelName, NodeId, ProfileName},
+    cluster::catalog::Model,
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
     units::Bytes,
 };
 use serde::{Deserialize, Serialize};
 
-use self::{filter::failing, score::Score};
+pub use self::wanted::Wanted;
+use self::{
+    demand::{Classes, Demand},
+    evict::Evictable,
+    policy::{PolicyName, Scale},
+    scale::Standing,
+    score::Ties,
+    working::{Ask, Spot, Working},
+};
 use crate::{
-    fleet::{Fleet, FleetNode},
+    fleet::{Fleet, FleetReplica, Phase},
     report,
 };
 
-/// What should run.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wanted {
-    /// The models, each with its number of replicas. Names are unique; the last of a name counts.
-    pub models: Vec<Model>,
+/// How to plan.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which policy scores nodes.
+    pub policy: PolicyName,
+    /// How ties are broken.
+    pub ties: Ties,
+    /// Replicas that were started on demand and that nobody asks to keep may be stopped for another model once they
+    /// have been idle for so many seconds; absent: they may not.
+    pub evict_after_seconds: Option<u64>,
 }
 
 /// What to do about it.
@@ -35,6 +68,9 @@ pub struct Wanted {
 pub struct Plan {
     /// Replicas to start, by model, then in the order in which they were placed.
     pub placements: Vec<Placement>,
+    /// Replicas to stop, by model, the first to stop first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stops: Vec<Stop>,
 }
 
 /// A replica to start.
@@ -44,58 +80,106 @@ pub struct Placement {
     pub model: ModelName,
     /// How to run it.
     pub profile: ProfileName,
+    /// Where; of a replica with shards, where its first one goes.
+    pub node: NodeId,
+    /// What people call that node.
+    pub hostname: String,
+    /// What to reserve there of main memory.
+    pub memory: Bytes,
+    /// The numbers of the GPUs there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
+    /// All shards by rank, the first included; empty when it runs on one node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<PlacedShard>,
+    /// The replica on a draining node whose place it takes: that one stops when this one is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<ReplicaId>,
+    /// Replicas that have to end before there is room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<ReplicaId>,
+    /// Whether another start on one of its GPUs has to end first. The room is kept for it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub waits: bool,
+}
+
+/// Where one shard goes.
+#[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct PlacedShard {
     /// Where.
     pub node: NodeId,
     /// What people call that node.
     pub hostname: String,
-    /// What to reserve there.
-    pub memory: Bytes,
+    /// The numbers of the GPUs there.
+    pub gpus: Vec<u32>,
 }
 
-/// Places what is wanted and not there yet.
+/// A replica to stop.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Stop {
+    /// Which.
+    pub replica: ReplicaId,
+    /// Its model.
+    pub model: ModelName,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Why.
+    pub why: StopReason,
+}
+
+/// Why a replica is to stop.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Its model has more than it should.
+    Surplus,
+    /// Its node is draining, and others serve in its place.
+    Drained,
+    /// It is idle, and this model needs the room.
+    RoomFor(ModelName),
+}
+
+/// Places what is wanted and not there yet, as [`Options::default`] says.
 ///
-/// Models are taken by the size of their first profile, largest first, then by name: what is hardest to place
-/// chooses first. The reports are one for each model that lacks replicas, by name: of the trial that failed, or
-/// of the last that succeeded.
+/// The reports are one for each model that lacks replicas, by name: of the trial that failed, or of the last that
+/// succeeded.
 #[must_use]
 pub fn plan(fleet: &Fleet, wanted: &Wanted) -> (Plan, Vec<Report>) {
-    let fleet = &fleet.sorted();
-    let models: BTreeMap<&ModelName, &Model> = wanted
-        .models
-        .iter()
-        .map(|model| (model.name(), model))
-        .collect();
-    let mut order: Vec<&Model> = models.into_values().collect();
-    order.sort_by(|a, b| {
-        first_memory(b)
-            .cmp(&first_memory(a))
-            .then(a.name().cmp(b.name()))
-    });
+    plan_with(fleet, wanted, &Options::default())
+}
 
-    let mut working = Working::of(fleet);
-    let mut plan = Plan::default();
-    let mut reports = Vec::new();
-    for model in order {
-        let missing = u64::from(model.replicas()).saturating_sub(working.count(model.name()));
-        for trial in 0..missing {
-            let choice = choose(&working, model);
-            let placed = choice.map(|(profile, node)| working.place(model, profile, node));
-            let failed = placed.is_none();
-            if failed || trial + 1 == missing {
-                reports.push(report::build(fleet, &working, model, placed.as_ref()));
-            }
-            plan.placements.extend(placed);
-            if failed {
-                break;
-            }
-        }
+/// Places what is wanted and not there yet, moves what is on draining nodes, and stops what is too much.
+///
+/// Models are taken by the size of their first profile, largest first, then by name: what is hardest to place
+/// chooses first.
+#[must_use]
+pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Vec<Report>) {
+    let fleet = &fleet.sorted();
+    let models = wanted.by_name();
+    let mut working = begin(fleet, wanted, options);
+    let mut planning = Planning {
+        options,
+        wanted: &models,
+        plan: Plan::default(),
+        reports: Vec::new(),
+        stopping: BTreeSet::new(),
+    };
+    let mut order: Vec<&Model> = models.values().copied().collect();
+    order.sort_by_cached_key(|model| (std::cmp::Reverse(size(&mut working, model)), model.name()));
+    for model in &order {
+        planning.stop_surplus(&mut working, model);
     }
+    for model in order {
+        planning.place_missing(&mut working, model);
+    }
+    let Planning {
+        mut plan,
+        mut reports,
+        ..
+    } = planning;
     plan.placements.sort_by(|a, b| a.model.cmp(&b.model));
+    plan.stops.sort_by(|a, b| a.model.cmp(&b.model));
     reports.sort_by(|a, b| a.model.cmp(&b.model));
-    debug_assert!(
-        no_node_is_promised_more_than_it_has(fleet, &plan),
-        "{plan:?}"
-    );
     (plan, reports)
 }
 
@@ -103,108 +187,214 @@ pub fn plan(fleet: &Fleet, wanted: &Wanted) -> (Plan, Vec<Report>) {
 #[must_use]
 pub fn trial(fleet: &Fleet, model: &Model) -> Report {
     let fleet = &fleet.sorted();
-    let mut working = Working::of(fleet);
-    let choice = choose(&working, model);
-    let placed = choice.map(|(profile, node)| working.place(model, profile, node));
-    report::build(fleet, &working, model, placed.as_ref())
+    let wanted = Wanted {
+        models: vec![model.clone()],
+    };
+    let mut working = begin(fleet, &wanted, &Options::default());
+    let choice = choose(&mut working, model);
+    report::build(&mut working, model, choice.as_ref())
 }
 
-/// The first profile that fits anywhere, on its best node.
-pub(crate) fn choose<'m>(working: &Working<'_>, model: &'m Model) -> Option<(&'m Profile, usize)> {
+/// The fleet as a plan begins with it.
+pub(crate) fn begin<'f>(fleet: &'f Fleet, wanted: &Wanted, options: &Options) -> Working<'f> {
+    let mut classes = Classes::of(fleet);
+    let mix = wanted.mix(&mut classes);
+    let policy = options.policy.policy(mix, Scale::of(fleet));
+    Working::new(fleet, classes, policy, &options.ties)
+}
+
+/// A profile that fits, and the places of its parts by rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice<'m> {
+    pub(crate) model: &'m Model,
+    pub(crate) ask: Ask<'m>,
+    pub(crate) spots: Vec<Spot>,
+}
+
+/// The first profile that fits anywhere, at its best places.
+pub(crate) fn choose<'m>(working: &mut Working<'_>, model: &'m Model) -> Option<Choice<'m>> {
     model.profiles().iter().find_map(|profile| {
-        working
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, node)| failing(node, model, profile).is_empty())
-            .min_by_key(|(_, node)| Score::of(node, model, profile))
-            .map(|(index, _)| (profile, index))
+        let ask = working.ask(Some(model), profile);
+        let spots = gang::best(working, &ask)?;
+        Some(Choice { model, ask, spots })
     })
 }
 
-/// The fleet while a plan is being made: what was placed so far is reserved.
-#[derive(Clone, Debug)]
-pub(crate) struct Working<'f> {
-    pub(crate) nodes: Vec<WorkingNode<'f>>,
+/// A plan while it is made.
+struct Planning<'p> {
+    options: &'p Options,
+    wanted: &'p BTreeMap<&'p ModelName, &'p Model>,
+    plan: Plan,
+    reports: Vec<Report>,
+    stopping: BTreeSet<ReplicaId>,
 }
 
-/// One node of a [`Working`].
-#[derive(Clone, Debug)]
-pub(crate) struct WorkingNode<'f> {
-    pub(crate) node: &'f FleetNode,
-    /// Main memory that is left; absent when not known.
-    pub(crate) memory_free: Option<Bytes>,
-    /// Replicas there by model, those placed so far included.
-    pub(crate) replicas: BTreeMap<&'f ModelName, u64>,
-    pub(crate) placed: BTreeMap<ModelName, u64>,
-}
-
-// === impl Working ===
-
-impl<'f> Working<'f> {
-    pub(crate) fn of(fleet: &'f Fleet) -> Self {
-        Self {
-            nodes: fleet.nodes.iter().map(WorkingNode::of).collect(),
+impl Planning<'_> {
+    /// Stops what a model has too much of, and what on draining nodes is served for elsewhere.
+    fn stop_surplus(&mut self, working: &mut Working<'_>, model: &Model) {
+        let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
+        let standing = Standing::of(working, model.name());
+        let surplus = standing.surplus(working, wanted);
+        let surplus = surplus.into_iter().map(|stop| (stop, StopReason::Surplus));
+        let drained = standing.leaving.iter().copied();
+        let drained = drained
+            .filter(|_| standing.ready() >= wanted)
+            .map(|stop| (stop, StopReason::Drained));
+        for ((index, replica), why) in surplus.chain(drained) {
+            self.stop(working, index, replica, why);
         }
     }
 
-    fn count(&self, model: &ModelName) -> u64 {
-        self.nodes.iter().map(|node| node.count(model)).sum()
-    }
-
-    /// Reserves a replica on the node of that index.
-    fn place(&mut self, model: &Model, profile: &Profile, index: usize) -> Placement {
-        let node = &mut self.nodes[index];
-        node.memory_free = node.memory_free.map(|free| free - profile.memory);
-        *node.placed.entry(model.name().clone()).or_insert(0) += 1;
-        Placement {
-            model: model.name().clone(),
-            profile: profile.name.clone(),
+    fn stop(
+        &mut self,
+        working: &Working<'_>,
+        index: usize,
+        replica: &FleetReplica,
+        why: StopReason,
+    ) {
+        let Some(node) = working.nodes.get(index) else {
+            return;
+        };
+        self.stopping.insert(replica.id);
+        self.plan.stops.push(Stop {
+            replica: replica.id,
+            model: replica.model.clone(),
             node: node.node.id,
-            hostname: node.node.hostname.clone(),
-            memory: profile.memory,
+            why,
+        });
+    }
+
+    /// Places what a model lacks: first what is not there at all, then what is on draining nodes.
+    fn place_missing(&mut self, working: &mut Working<'_>, model: &Model) {
+        let standing = Standing::of(working, model.name());
+        let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
+        let missing = wanted.saturating_sub(standing.kept.len());
+        let absent = missing.saturating_sub(standing.leaving.len());
+        for trial in 0..missing {
+            let moved = trial
+                .checked_sub(absent)
+                .and_then(|at| standing.leaving.get(at));
+            let replaces = moved.map(|(_, replica)| replica.id);
+            let mut choice = choose(working, model);
+            let mut after = Vec::new();
+            if choice.is_none()
+                && let Some((made, stopped)) = self.make_room(working, model)
+            {
+                choice = Some(made);
+                after = stopped;
+            }
+            let failed = choice.is_none();
+            if failed || trial + 1 == missing {
+                self.reports
+                    .push(report::build(working, model, choice.as_ref()));
+            }
+            let Some(mut placement) = choice.and_then(|choice| place(working, &choice)) else {
+                break;
+            };
+            placement.replaces = replaces;
+            placement.after = after;
+            self.plan.placements.push(placement);
         }
+    }
+
+    /// Stops idle replicas for a model, where that is allowed and helps.
+    fn make_room<'m>(
+        &mut self,
+        working: &mut Working<'_>,
+        model: &'m Model,
+    ) -> Option<(Choice<'m>, Vec<ReplicaId>)> {
+        let idle_seconds = self.options.evict_after_seconds?;
+        model.profiles().iter().find_map(|profile| {
+            let ask = working.ask(Some(model), profile);
+            let evictable = Evictable {
+                idle_seconds,
+                spared: &self.stopping,
+                wanted: self.wanted,
+            };
+            let (spot, victims) = evict::make_room(working, &ask, evictable)?;
+            for victim in &victims {
+                let found: Vec<_> = working.find(*victim).collect();
+                for (index, replica) in found {
+                    working.release(index, replica);
+                    let why = StopReason::RoomFor(model.name().clone());
+                    self.stop(working, index, replica, why);
+                }
+            }
+            let choice = Choice {
+                model,
+                ask,
+                spots: vec![spot],
+            };
+            Some((choice, victims))
+        })
     }
 }
 
-impl<'f> WorkingNode<'f> {
-    fn of(node: &'f FleetNode) -> Self {
-        let mut replicas = BTreeMap::new();
-        for replica in node.replicas.iter().filter(|replica| !replica.leaving) {
-            *replicas.entry(&replica.model).or_insert(0) += 1;
-        }
-        Self {
-            node,
-            memory_free: node.memory_free(),
-            replicas,
-            placed: BTreeMap::new(),
-        }
+/// Takes the places of a choice.
+fn place(working: &mut Working<'_>, choice: &Choice<'_>) -> Option<Placement> {
+    let Choice { model, ask, spots } = choice;
+    let waits = spots.iter().any(|spot| working.waits(*spot));
+    let mut parts = Vec::new();
+    for (rank, spot) in spots.iter().enumerate() {
+        let node = working.nodes.get(spot.node)?.node;
+        parts.push(PlacedShard {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            gpus: working.gpu_numbers(*spot),
+        });
+        let part = Ask {
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+            ..ask.clone()
+        };
+        working.take(&part, *spot, Phase::Starting);
     }
-
-    /// Replicas of a model there, those placed so far included.
-    pub(crate) fn count(&self, model: &ModelName) -> u64 {
-        let there = self.replicas.get(model).copied().unwrap_or(0);
-        there + self.placed.get(model).copied().unwrap_or(0)
-    }
-}
-
-fn first_memory(model: &Model) -> Bytes {
-    model
-        .profiles()
-        .first()
-        .map_or(Bytes::ZERO, |profile| profile.memory)
-}
-
-fn no_node_is_promised_more_than_it_has(fleet: &Fleet, plan: &Plan) -> bool {
-    fleet.nodes.iter().all(|node| {
-        let promised: Bytes = plan
-            .placements
-            .iter()
-            .filter(|placement| placement.node == node.id)
-            .map(|placement| placement.memory)
-            .sum();
-        promised == Bytes::ZERO || node.memory_free().is_some_and(|free| promised <= free)
+    let first = parts.first()?.clone();
+    let is_sharded = ask.profile.needs.shards.is_some();
+    Some(Placement {
+        model: model.name().clone(),
+        profile: ask.profile.name.clone(),
+        node: first.node,
+        hostname: first.hostname,
+        memory: ask.profile.memory,
+        gpus: first.gpus,
+        shards: if is_sharded { parts } else { Vec::new() },
+        replaces: None,
+        after: Vec::new(),
+        waits,
     })
+}
+
+/// How hard a model is to place: shards, GPUs of each, whole before shared, GPU memory, main memory.
+fn size(working: &mut Working<'_>, model: &Model) -> (u32, usize, bool, i64, i64) {
+    let Some(profile) = model.profiles().first() else {
+        return (0, 0, false, 0, 0);
+    };
+    let demand = Demand::of(profile, working.classes());
+    (
+        profile.needs.shards.map_or(1, |shards| shards.count),
+        demand.gpus,
+        demand.gpus > 0 && demand.per_gpu.is_none(),
+        demand.per_gpu.unwrap_or(0),
+        demand.memory,
+    )
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Surplus => f.write_str("surplus"),
+            Self::Drained => f.write_str("drained"),
+            Self::RoomFor(model) => write!(f, "room for {model}"),
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[cfg(test)]

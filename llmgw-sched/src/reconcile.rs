@@ -18,16 +18,17 @@ use llmgw_core::{
     cluster::{
         catalog::Model,
         engine::{Provision, ProvisionState},
-        node::{NodeFacts, NodeState},
+        node::{Gpu, NodeFacts, NodeState},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
     },
     id::{EngineName, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
+    units::{Bytes, Cores},
 };
 
 pub use self::memory::{Assignment, History, Memory};
 use crate::{
-    fleet::{Fleet, FleetNode, FleetReplica},
+    fleet::{Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
     planner::{Wanted, plan},
 };
 
@@ -84,6 +85,8 @@ pub enum Action {
         profile: ProfileName,
         /// Where.
         node: NodeId,
+        /// The numbers of its GPUs there.
+        gpus: Vec<u32>,
     },
     /// Send it no new calls.
     Drain {
@@ -182,34 +185,43 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             .iter()
             .filter(|(_, given)| given.node == *id);
         for (replica, given) in assigned {
-            replicas.insert(
-                *replica,
-                fleet_replica(&given.spec, given.draining.is_some()),
-            );
+            let phase = if given.draining.is_some() {
+                Phase::Leaving
+            } else if state_of(observed, *replica, given) == Some(ReplicaState::Ready) {
+                Phase::Ready
+            } else {
+                Phase::Starting
+            };
+            replicas.insert(*replica, fleet_replica(&given.spec, phase));
         }
         for (replica, status) in node.replicas.iter().filter(|_| !lost) {
             if status.state.holds_memory() {
                 replicas
                     .entry(*replica)
-                    .or_insert_with(|| fleet_replica(&status.spec, true));
+                    .or_insert_with(|| fleet_replica(&status.spec, Phase::Leaving));
             }
         }
+        let facts = &node.facts;
         FleetNode {
-            id: *id,
-            hostname: node.facts.hostname.clone(),
             state: if lost {
                 NodeState::Lost
             } else {
                 NodeState::Ready
             },
-            memory_allocatable: node.facts.memory.map(|memory| memory.allocatable),
-            disk_free: node.facts.disk.as_ref().map(|disk| disk.free),
+            memory_allocatable: facts.memory.map(|memory| memory.allocatable),
+            cpu: facts.cpu.as_ref().map(|cpu| Cores::whole(cpu.cores)),
+            disk_free: facts.disk.as_ref().map(|disk| disk.free),
+            disk_shared: facts.disk.as_ref().is_some_and(|disk| disk.shared),
+            gpus: facts.gpus.as_deref().map(fleet_gpus),
+            labels: facts.labels.clone(),
             engines: engines(intent, node),
             replicas: replicas.into_values().collect(),
+            ..FleetNode::named(*id, facts.hostname.clone())
         }
     });
     Fleet {
         nodes: nodes.collect(),
+        ..Fleet::default()
     }
 }
 
@@ -407,10 +419,17 @@ fn place(
         models: intent.models.values().filter(eligible).cloned().collect(),
     };
     let (plan, reports) = plan(&fleet(intent, observed, memory, now), &wanted);
-    let actions = plan.placements.into_iter().map(|placement| Action::Place {
+    // What waits for another start on its GPU is placed once that has ended; until then its room is not given away,
+    // for a plan is made anew from the same models in the same order. No agent starts shards yet.
+    let starts = plan
+        .placements
+        .into_iter()
+        .filter(|placement| !placement.waits && placement.shards.is_empty());
+    let actions = starts.map(|placement| Action::Place {
         model: placement.model,
         profile: placement.profile,
         node: placement.node,
+        gpus: placement.gpus,
     });
     let reports = reports
         .into_iter()
@@ -441,13 +460,34 @@ pub(crate) fn state_of(
         .map(|status| status.state)
 }
 
-fn fleet_replica(spec: &ReplicaSpec, leaving: bool) -> FleetReplica {
+fn fleet_replica(spec: &ReplicaSpec, phase: Phase) -> FleetReplica {
+    let needs = &spec.profile.needs;
+    let share = |index: &u32| GpuShare {
+        index: *index,
+        memory: needs.gpus.as_ref().and_then(|gpus| gpus.memory),
+    };
     FleetReplica {
-        id: spec.id,
-        model: spec.model.clone(),
-        memory: spec.profile.memory,
-        leaving,
+        cpu: needs.cpu.unwrap_or_default(),
+        gpus: spec.gpus.iter().map(share).collect(),
+        phase,
+        ..FleetReplica::serving(spec.id, spec.model.clone(), spec.profile.memory)
     }
+}
+
+/// The GPUs of a node as the planner counts them. Agents give some makers' cards no number of their own; those take
+/// their place in the list.
+fn fleet_gpus(gpus: &[Gpu]) -> Vec<FleetGpu> {
+    let numbered: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+    let distinct = numbered.len() == gpus.len();
+    (0..)
+        .zip(gpus)
+        .map(|(place, gpu)| FleetGpu {
+            index: if distinct { gpu.index } else { place },
+            class: gpu.class.clone(),
+            memory: gpu.memory_total.filter(|memory| *memory > Bytes::ZERO),
+            fault: gpu.fault.clone(),
+        })
+        .collect()
 }
 
 /// Characters of an engine's last line that go into a reason.

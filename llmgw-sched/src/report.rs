@@ -4,67 +4,87 @@
 
 use llmgw_core::{
     cluster::{catalog::Model, engine::ProvisionState, node::NodeState},
+    id::NodeId,
     reason::{Check, CheckCount, Fit, Rejection, Report},
     units::Bytes,
 };
 
 use crate::{
-    fleet::Fleet,
-    planner::{Placement, Working, choose, filter::failing},
+    fleet::{Fleet, FleetNode},
+    planner::{
+        Choice, Options, Wanted, begin, choose,
+        filter::{failing, too_few_nodes},
+        policy::PolicyName,
+        working::{Ask, Working},
+    },
 };
 
-/// The report of a trial: `working` is the fleet as it was tried, without what `placed` took.
+/// The report of a trial: `working` is the fleet as it was tried, without what the choice takes.
 pub(crate) fn build(
-    fleet: &Fleet,
-    working: &Working<'_>,
+    working: &mut Working<'_>,
     model: &Model,
-    placed: Option<&Placement>,
+    choice: Option<&Choice<'_>>,
 ) -> Report {
-    let rejections = if placed.is_some() {
-        Vec::new()
-    } else {
-        rejections(working, model)
-    };
-    let nearest = nearest(&rejections).cloned();
-    Report {
+    let fits = choice.and_then(|choice| {
+        let node = working.nodes.get(choice.spots.first()?.node)?.node;
+        Some(Fit {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            profile: choice.ask.profile.name.clone(),
+        })
+    });
+    let mut report = Report {
         model: model.name().clone(),
-        nodes: fleet.nodes.len(),
+        nodes: working.nodes.len(),
         profiles: model.profiles().len(),
-        fits: placed.map(|placement| Fit {
-            node: placement.node,
-            hostname: placement.hostname.clone(),
-            profile: placement.profile.clone(),
-        }),
-        summary: summary(&rejections),
-        pending: if placed.is_some() {
-            None
-        } else {
-            pending(fleet, model)
-        },
-        remedies: if placed.is_some() {
-            Vec::new()
-        } else {
-            remedies(fleet, model)
-        },
-        rejections,
-        nearest,
+        fits,
+        summary: Vec::new(),
+        pending: None,
+        remedies: Vec::new(),
+        rejections: Vec::new(),
+        nearest: None,
+    };
+    if report.fits.is_none() {
+        report.rejections = rejections(working, model);
+        report.nearest = nearest(&report.rejections).cloned();
+        report.summary = summary(&report.rejections);
+        let fleet = working.fleet();
+        report.pending = pending(fleet, model);
+        report.remedies = remedies(fleet, model, report.pending.as_deref());
     }
+    report
 }
 
-fn rejections(working: &Working<'_>, model: &Model) -> Vec<Rejection> {
-    let mut rejections: Vec<Rejection> = working
-        .nodes
+fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
+    let asks: Vec<Ask<'_>> = model
+        .profiles()
         .iter()
-        .flat_map(|node| {
-            model.profiles().iter().map(|profile| Rejection {
+        .map(|profile| working.ask(Some(model), profile))
+        .collect();
+    let mut rejections: Vec<Rejection> = Vec::new();
+    for ask in &asks {
+        let mut able = Vec::new();
+        for (index, node) in working.nodes.iter().enumerate() {
+            let reasons = failing(working, index, ask);
+            if reasons.is_empty() {
+                able.push(rejections.len());
+            }
+            rejections.push(Rejection {
                 node: node.node.id,
                 hostname: node.node.hostname.clone(),
-                profile: profile.name.clone(),
-                reasons: failing(node, model, profile),
-            })
-        })
-        .filter(|rejection| !rejection.reasons.is_empty())
-        .collect();
+                profile: ask.profile.name.clone(),
+                reasons,
+            });
+        }
+        // It fits nowhere all the same: then the other shards found no place.
+        let lonely = too_few_nodes(ask, able.len());
+        for at in able {
+            if let Some(rejection) = rejections.get_mut(at) {
+                rejection.reasons.extend(lonely.clone());
+            }
+        }
+    }
+    rejections.retain(|rejection| !rejection.reasons.is_empty());
     // By host name for people; the sort is stable, so that profiles stay in the model's order.
     rejections.sort_by(|a, b| a.hostname.cmp(&b.hostname).then(a.node.cmp(&b.node)));
     rejections
@@ -126,32 +146,28 @@ fn pending(fleet: &Fleet, model: &Model) -> Option<String> {
             }
         }
     }
-    let working = Working::of(&finished);
-    let (_, index) = choose(&working, model)?;
-    let chosen = working.nodes.get(index)?.node.id;
+    if waits.is_empty() {
+        return None;
+    }
+    let mut working = with(&finished, model);
+    let choice = choose(&mut working, model)?;
+    let chosen: Vec<NodeId> = choice
+        .spots
+        .iter()
+        .filter_map(|spot| Some(working.nodes.get(spot.node)?.node.id))
+        .collect();
     waits
         .into_iter()
-        .find(|(node, _)| *node == chosen)
+        .find(|(node, _)| chosen.contains(node))
         .map(|(_, wait)| wait)
 }
 
-fn remedies(fleet: &Fleet, model: &Model) -> Vec<String> {
+fn remedies(fleet: &Fleet, model: &Model, pending: Option<&str>) -> Vec<String> {
     let mut remedies = Vec::new();
-    if let Some(wait) = pending(fleet, model) {
+    if let Some(wait) = pending {
         remedies.push(format!("wait: {wait}"));
     }
-    remedies.extend(by_change(
-        fleet,
-        |node| match node.state {
-            NodeState::Cordoned | NodeState::Draining | NodeState::Pending => {
-                let line = format!("make {} ready ({})", node.hostname, node.state.as_str());
-                node.state = NodeState::Ready;
-                Some(line)
-            }
-            NodeState::Ready | NodeState::Lost => None,
-        },
-        model,
-    ));
+    remedies.extend(by_readiness(fleet, model));
     remedies.extend(by_stopping(fleet, model));
     if remedies.is_empty() {
         remedies.extend(by_memory(fleet, model));
@@ -159,36 +175,45 @@ fn remedies(fleet: &Fleet, model: &Model) -> Vec<String> {
     remedies
 }
 
-/// Changes one node at a time and keeps the changes after which the model fits.
-fn by_change(
-    fleet: &Fleet,
-    change: impl Fn(&mut crate::fleet::FleetNode) -> Option<String>,
-    model: &Model,
-) -> Vec<String> {
-    (0..fleet.nodes.len())
-        .filter_map(|index| {
-            let mut changed = fleet.clone();
-            let line = change(changed.nodes.get_mut(index)?)?;
-            choose(&Working::of(&changed), model).map(|_| line)
-        })
-        .take(MAX_REMEDIES)
-        .collect()
+/// Makes one node ready at a time and keeps those after which the model fits.
+fn by_readiness(fleet: &Fleet, model: &Model) -> Vec<String> {
+    let mut lines = Vec::new();
+    for node in &fleet.nodes {
+        if !matches!(
+            node.state,
+            NodeState::Cordoned | NodeState::Draining | NodeState::Pending
+        ) {
+            continue;
+        }
+        let mut changed = node.clone();
+        changed.state = NodeState::Ready;
+        if fits_with(fleet, changed, model) {
+            lines.push(format!(
+                "make {} ready ({})",
+                node.hostname,
+                node.state.as_str()
+            ));
+        }
+        if lines.len() == MAX_REMEDIES {
+            break;
+        }
+    }
+    lines
 }
 
 /// Stops one replica of another model at a time.
 fn by_stopping(fleet: &Fleet, model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
-    for (index, node) in fleet.nodes.iter().enumerate() {
-        for replica in node
-            .replicas
-            .iter()
-            .filter(|replica| replica.model != *model.name())
-        {
-            let mut changed = fleet.clone();
-            if let Some(node) = changed.nodes.get_mut(index) {
-                node.replicas.retain(|other| other.id != replica.id);
-            }
-            if choose(&Working::of(&changed), model).is_some() {
+    for node in fleet
+        .nodes
+        .iter()
+        .filter(|node| node.state == NodeState::Ready)
+    {
+        let others = node.replicas.iter();
+        for replica in others.filter(|replica| replica.model != *model.name()) {
+            let mut changed = node.clone();
+            changed.replicas.retain(|other| other.id != replica.id);
+            if fits_with(fleet, changed, model) {
                 lines.push(format!(
                     "stop {} of {} on {}, which frees {}",
                     replica.id.short(),
@@ -205,25 +230,55 @@ fn by_stopping(fleet: &Fleet, model: &Model) -> Vec<String> {
     lines
 }
 
+/// Whether a model fits once a node is like this. Nothing else has changed, so no other node is looked at.
+fn fits_with(fleet: &Fleet, changed: FleetNode, model: &Model) -> bool {
+    let only = Fleet {
+        nodes: vec![changed],
+        pools: fleet.pools.clone(),
+        holds: fleet.holds.clone(),
+    };
+    let mut working = with(&only, model);
+    let fits = choose(&mut working, model).is_some();
+    fits
+}
+
+/// A trial on a changed fleet. Which place is best plays no part, so the plainest policy does.
+fn with<'f>(fleet: &'f Fleet, model: &Model) -> Working<'f> {
+    let wanted = Wanted {
+        models: vec![model.clone()],
+    };
+    let options = Options {
+        policy: PolicyName::BestFit,
+        ..Options::default()
+    };
+    begin(fleet, &wanted, &options)
+}
+
 /// Says how much memory a node must have free for the smallest profile.
 fn by_memory(fleet: &Fleet, model: &Model) -> Option<String> {
     let smallest = model
         .profiles()
         .iter()
         .min_by_key(|profile| profile.memory)?;
-    let mut changed = fleet.clone();
-    for node in &mut changed.nodes {
-        node.memory_allocatable = Some(node.memory_reserved() + smallest.memory);
-    }
-    let fits_then = choose(&Working::of(&changed), model).is_some();
+    let fits_then = fleet.nodes.iter().any(|node| {
+        let mut changed = node.clone();
+        changed.memory_allocatable = Some(node.memory_reserved() + smallest.memory);
+        fits_with(fleet, changed, model)
+    });
     let what = if fits_then {
         "free memory on a node, or add one"
     } else {
         "add a node"
     };
+    let gpus = smallest.needs.gpus.as_ref().map(|gpus| match gpus.memory {
+        Some(memory) => format!(" and {} x {memory} of GPU memory", gpus.count),
+        None => format!(" and {} unused GPUs", gpus.count),
+    });
     Some(format!(
-        "{what}: {} with {} free is enough",
-        smallest.name, smallest.memory
+        "{what}: {} with {}{} free is enough",
+        smallest.name,
+        smallest.memory,
+        gpus.unwrap_or_default()
     ))
 }
 

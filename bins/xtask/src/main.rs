@@ -50,6 +50,9 @@ enum Chore {
     Bench {
         /// The bench to run
         name: Option<String>,
+        /// What the bench is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
     },
 }
 
@@ -82,8 +85,8 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
             rust::test(&workspace, filter.as_deref())?;
             Ok(ExitCode::SUCCESS)
         }
-        Chore::Bench { name } => {
-            bench::run(&workspace, name.as_deref())?;
+        Chore::Bench { name, args } => {
+            bench::run(&workspace, name.as_deref(), &args)?;
             Ok(ExitCode::SUCCESS)
         }
     }

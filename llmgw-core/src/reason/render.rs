@@ -1,5 +1,7 @@
 //! Reasons as text for people: a line for "why", a table for "where", a line for each remedy.
 
+use std::collections::BTreeSet;
+
 use crate::reason::{Check, Reason, Rejection, Report};
 
 /// One line: `big is not placed: 3 nodes, 1 profile, none fits now. Nearest: …`.
@@ -38,20 +40,28 @@ pub fn rejection(rejection: &Rejection) -> String {
 
 /// A table of every rejected node and profile, one line each, with a heading.
 ///
-/// Columns are padded to their widest cell; a check that passed is `ok`.
+/// Columns are padded to their widest cell; a check that passed is `ok`. A check that is not made of every replica
+/// has a column where it failed somewhere.
 #[must_use]
 pub fn table(report: &Report) -> String {
+    let reasons = report
+        .rejections
+        .iter()
+        .flat_map(|rejection| &rejection.reasons);
+    let failed: BTreeSet<Check> = reasons.map(|reason| reason.check).collect();
+    let shown = |check: &&Check| check.is_always_made() || failed.contains(*check);
+    let checks: Vec<Check> = Check::ALL.iter().filter(shown).copied().collect();
     let mut rows = vec![vec!["NODE".to_owned(), "PROFILE".to_owned()]];
     if let Some(heading) = rows.first_mut() {
-        heading.extend(Check::ALL.iter().map(|check| match check {
+        heading.extend(checks.iter().map(|check| match check {
             // The first column has that name.
             Check::Node => "STATE".to_owned(),
-            other => other.as_str().to_uppercase(),
+            other => other.as_str().to_uppercase().replace('_', " "),
         }));
     }
     for rejection in &report.rejections {
         let mut row = vec![rejection.hostname.clone(), rejection.profile.to_string()];
-        row.extend(Check::ALL.iter().map(|check| cell(rejection, *check)));
+        row.extend(checks.iter().map(|check| cell(rejection, *check)));
         rows.push(row);
     }
     columns(&rows)
@@ -77,7 +87,8 @@ pub fn explanation(report: &Report) -> String {
 }
 
 fn reason(reason: &Reason) -> String {
-    format!("{}: {}", reason.check, reason.detail)
+    let check = reason.check.as_str().replace('_', " ");
+    format!("{check}: {}", reason.detail)
 }
 
 fn cell(rejection: &Rejection, check: Check) -> String {

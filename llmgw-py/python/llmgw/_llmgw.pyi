@@ -23,6 +23,7 @@ __all__ = [
     "Rejection",
     "Replica",
     "Report",
+    "Stop",
     "Summary",
     "Usage",
     "_shutdown",
@@ -53,7 +54,7 @@ def _shutdown() -> None:
 def plan(fleet: Mapping[str, object], wanted: Mapping[str, object]) -> Plan:
     """Places what is wanted and not there yet, on a snapshot of a fleet; asks no cluster and changes nothing.
 
-    `fleet` is `{"nodes": [...]}`, each with `id`, `hostname`, `memory_allocatable`, `engines`, `replicas`;
+    `fleet` is `{"nodes": [...]}`, each with `id`, `hostname`, `memory_allocatable`, `gpus`, `engines`, `replicas`;
     `wanted` is `{"models": [...]}`, each as `Client.add` takes it. Sizes are bytes or texts such as `24GiB`.
 
     Raises `ConfigError`, which names the field, when either can't be right.
@@ -84,7 +85,49 @@ class Placement:
 
     @property
     def memory(self) -> int:
-        """What to reserve there, in bytes."""
+        """What to reserve there of main memory, in bytes."""
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The numbers of the GPUs there."""
+
+    @property
+    def replaces(self) -> str | None:
+        """The replica on a draining node whose place it takes."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Replicas that have to end before there is room."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether another start on one of its GPUs has to end first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Stop:
+    """A replica to stop."""
+
+    @property
+    def replica(self) -> str:
+        """Which."""
+
+    @property
+    def model(self) -> str:
+        """Its model."""
+
+    @property
+    def node(self) -> str:
+        """The id of the node where it runs."""
+
+    @property
+    def why(self) -> str:
+        """Why: `surplus`, `drained`, or `room for MODEL`."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""
@@ -99,6 +142,10 @@ class Plan:
     @property
     def placements(self) -> tuple[Placement, ...]:
         """Replicas to start, by model, then in the order in which they were placed."""
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """Replicas to stop, by model, the first to stop first."""
 
     @property
     def reports(self) -> tuple[Report, ...]:

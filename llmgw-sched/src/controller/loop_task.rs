@@ -304,6 +304,7 @@ impl LoopTask {
             model,
             profile,
             node,
+            gpus,
         } = action
         else {
             return;
@@ -320,6 +321,7 @@ impl LoopTask {
             fingerprint: entry.model.fingerprint(profile),
             weights: entry.model.weights().clone(),
             profile: profile.clone(),
+            gpus: gpus.clone(),
         };
         self.state.memory.given(spec, *node, now);
     }
@@ -430,8 +432,9 @@ fn log(action: &Action) {
             model,
             profile,
             node,
+            gpus,
         } => {
-            tracing::info!(%model, %profile, %node, "placed");
+            tracing::info!(%model, %profile, %node, ?gpus, "placed");
         }
         Action::Drain { replica, why } => tracing::info!(%replica, ?why, "draining"),
         Action::Stop { replica, why } => tracing::info!(%replica, ?why, "stopping"),

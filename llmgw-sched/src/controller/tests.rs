@@ -306,6 +306,17 @@ async fn a_catalog_refuses_what_it_must() {
         add(definition("b c", "1GiB")).await.unwrap_err().code,
         Code::InvalidRequest
     );
+    let mut sharded = definition("c", "1GiB");
+    sharded["profiles"][0]["shards"] = serde_json::json!({"count": 2});
+    let refused = add(sharded).await.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidRequest);
+    assert!(
+        refused
+            .message
+            .starts_with("profiles[0].shards: sharding over nodes"),
+        "{}",
+        refused.message
+    );
     let remove = |model: &str| {
         let (handle, model) = (running.handle.clone(), name(model));
         async move { handle.remove(&model).await }

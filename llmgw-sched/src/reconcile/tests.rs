@@ -87,6 +87,7 @@ impl Cluster {
                 model,
                 profile,
                 node,
+                gpus,
             } = action
             {
                 let model = &self.intent.models[model];
@@ -97,6 +98,7 @@ impl Cluster {
                     fingerprint: model.fingerprint(&profile),
                     weights: model.weights().clone(),
                     profile,
+                    gpus: gpus.clone(),
                 };
                 self.memory.given(spec, *node, now);
             }
@@ -148,6 +150,7 @@ fn stranger(model: &Model) -> ReplicaSpec {
         profile: model.profiles()[0].clone(),
         weights: model.weights().clone(),
         fingerprint: Fingerprint(0),
+        gpus: Vec::new(),
     }
 }
 
@@ -338,7 +341,7 @@ fn a_replica_that_is_leaving_holds_its_memory_until_it_is_gone() {
         seconds(0),
     );
     assert_eq!(fleet.nodes[0].memory_reserved(), Bytes::gib(1));
-    assert!(fleet.nodes[0].replicas[0].leaving);
+    assert_eq!(fleet.nodes[0].replicas[0].phase, Phase::Leaving);
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! What should run, and what in it can't be right on a given fleet.
+
+use std::collections::BTreeMap;
+
+use llmgw_core::{
+    cluster::catalog::{DefinitionError, Model},
+    id::ModelName,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    demand::{Classes, Demand},
+    mix::Mix,
+    room::Room,
+};
+use crate::fleet::Fleet;
+
+/// What should run.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// The models, each with its number of replicas. Names are unique; the last of a name counts.
+    pub models: Vec<Model>,
+}
+
+impl Wanted {
+    /// The models by name.
+    #[must_use]
+    pub fn by_name(&self) -> BTreeMap<&ModelName, &Model> {
+        self.models
+            .iter()
+            .map(|model| (model.name(), model))
+            .collect()
+    }
+
+    /// What is typically asked for: the first profile of each model, as often as it has replicas and shards.
+    #[must_use]
+    pub fn mix(&self, classes: &mut Classes) -> Mix {
+        let mut counted: BTreeMap<Demand, u64> = BTreeMap::new();
+        for model in self.by_name().into_values() {
+            let Some(profile) = model.profiles().first() else {
+                continue;
+            };
+            let mut demand = Demand::of(profile, classes);
+            demand.memory = 0;
+            let shards = profile.needs.shards.map_or(1, |shards| shards.count);
+            let count = u64::from(model.replicas()) * u64::from(shards);
+            *counted.entry(demand).or_insert(0) += count;
+        }
+        Mix::of(counted.into_iter().collect())
+    }
+
+    /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty.
+    ///
+    /// A model without shards that is too large is no error: its report says by how much.
+    #[must_use]
+    pub fn check(&self, fleet: &Fleet) -> Vec<DefinitionError> {
+        let mut classes = Classes::of(fleet);
+        let rooms: Vec<Room> = fleet
+            .nodes
+            .iter()
+            .map(|node| Room::of(node, &mut classes))
+            .collect();
+        let mut errors = Vec::new();
+        for (at, model) in self.models.iter().enumerate() {
+            for (index, profile) in model.profiles().iter().enumerate() {
+                let demand = Demand::of(profile, &mut classes);
+                let sharded = profile.needs.shards.is_some();
+                if sharded && !rooms.iter().any(|room| room.fits(&demand)) {
+                    errors.push(DefinitionError {
+                        field: format!("models[{at}].profiles[{index}].shards"),
+                        problem: format!(
+                            "one shard of {} is larger than any of the {} nodes",
+                            model.name(),
+                            fleet.nodes.len()
+                        ),
+                        hint: Some("cut it into more shards".to_owned()),
+                    });
+                }
+            }
+        }
+        errors
+    }
+}

@@ -3,7 +3,10 @@
 //! It has a stable serial form, so that a decision can be made again elsewhere from a file. Unknown is absent:
 //! a node whose memory is not known takes nothing, and the reason says that it is not known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use llmgw_core::{
     cluster::{engine::ProvisionState, node::NodeState, weights::Sha256Digest},
@@ -192,6 +195,22 @@ impl Fleet {
             }
         }
         sorted
+    }
+
+    /// The same in order, copied only where it is not in order already.
+    #[must_use]
+    pub fn in_order(&self) -> Cow<'_, Self> {
+        let ordered = self.nodes.is_sorted_by_key(|node| node.id)
+            && self.nodes.iter().all(|node| {
+                let gpus = node.gpus.as_deref().unwrap_or_default();
+                gpus.is_sorted_by_key(|gpu| gpu.index)
+                    && node.replicas.is_sorted_by_key(|replica| replica.id)
+            });
+        if ordered {
+            Cow::Borrowed(self)
+        } else {
+            Cow::Owned(self.sorted())
+        }
     }
 
     /// The hold that covers a node, if one does.

@@ -154,7 +154,7 @@ pub fn plan(fleet: &Fleet, wanted: &Wanted) -> (Plan, Vec<Report>) {
 /// chooses first.
 #[must_use]
 pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Vec<Report>) {
-    let fleet = &fleet.sorted();
+    let fleet = &*fleet.in_order();
     let models = wanted.by_name();
     let mut working = begin(fleet, wanted, options);
     let mut planning = Planning {
@@ -167,7 +167,7 @@ pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Ve
     let mut order: Vec<&Model> = models.values().copied().collect();
     order.sort_by_cached_key(|model| (std::cmp::Reverse(size(&mut working, model)), model.name()));
     for model in &order {
-        planning.stop_surplus(&mut working, model);
+        planning.stop_surplus(&working, model);
     }
     for model in order {
         planning.place_missing(&mut working, model);
@@ -186,7 +186,7 @@ pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Ve
 /// Tries to place one more replica of `model`, whatever runs already, and says where or why not.
 #[must_use]
 pub fn trial(fleet: &Fleet, model: &Model) -> Report {
-    let fleet = &fleet.sorted();
+    let fleet = &*fleet.in_order();
     let wanted = Wanted {
         models: vec![model.clone()],
     };
@@ -197,7 +197,7 @@ pub fn trial(fleet: &Fleet, model: &Model) -> Report {
 
 /// The fleet as a plan begins with it.
 pub(crate) fn begin<'f>(fleet: &'f Fleet, wanted: &Wanted, options: &Options) -> Working<'f> {
-    let mut classes = Classes::of(fleet);
+    let mut classes = Classes::default();
     let mix = wanted.mix(&mut classes);
     let policy = options.policy.policy(mix, Scale::of(fleet));
     Working::new(fleet, classes, policy, &options.ties)
@@ -231,7 +231,7 @@ struct Planning<'p> {
 
 impl Planning<'_> {
     /// Stops what a model has too much of, and what on draining nodes is served for elsewhere.
-    fn stop_surplus(&mut self, working: &mut Working<'_>, model: &Model) {
+    fn stop_surplus(&mut self, working: &Working<'_>, model: &Model) {
         let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
         let standing = Standing::of(working, model.name());
         let surplus = standing.surplus(working, wanted);

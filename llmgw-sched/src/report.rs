@@ -50,7 +50,8 @@ pub(crate) fn build(
         report.summary = summary(&report.rejections);
         let fleet = working.fleet();
         report.pending = pending(fleet, model);
-        report.remedies = remedies(fleet, model, report.pending.as_deref());
+        let pending = report.pending.as_deref();
+        report.remedies = remedies(working, model, &report.rejections, pending);
     }
     report
 }
@@ -61,22 +62,30 @@ fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
         .iter()
         .map(|profile| working.ask(Some(model), profile))
         .collect();
-    let mut rejections: Vec<Rejection> = Vec::new();
-    for ask in &asks {
-        let mut able = Vec::new();
-        for (index, node) in working.nodes.iter().enumerate() {
+    // By host name for people, then by id; the profiles of a node in the model's order.
+    let mut order: Vec<usize> = (0..working.nodes.len()).collect();
+    order.sort_by_key(|index| working.nodes.get(*index).map(|node| &node.node.hostname));
+    let mut rejections: Vec<Rejection> = Vec::with_capacity(order.len() * asks.len());
+    let mut able: Vec<Vec<usize>> = vec![Vec::new(); asks.len()];
+    for index in order {
+        let Some(node) = working.nodes.get(index).map(|node| node.node) else {
+            continue;
+        };
+        for (ask, able) in asks.iter().zip(&mut able) {
             let reasons = failing(working, index, ask);
             if reasons.is_empty() {
                 able.push(rejections.len());
             }
             rejections.push(Rejection {
-                node: node.node.id,
-                hostname: node.node.hostname.clone(),
+                node: node.id,
+                hostname: node.hostname.clone(),
                 profile: ask.profile.name.clone(),
                 reasons,
             });
         }
-        // It fits nowhere all the same: then the other shards found no place.
+    }
+    // It fits nowhere all the same: then the other shards found no place.
+    for (ask, able) in asks.iter().zip(able) {
         let lonely = too_few_nodes(ask, able.len());
         for at in able {
             if let Some(rejection) = rejections.get_mut(at) {
@@ -85,8 +94,6 @@ fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
         }
     }
     rejections.retain(|rejection| !rejection.reasons.is_empty());
-    // By host name for people; the sort is stable, so that profiles stay in the model's order.
-    rejections.sort_by(|a, b| a.hostname.cmp(&b.hostname).then(a.node.cmp(&b.node)));
     rejections
 }
 
@@ -130,24 +137,36 @@ fn summary(rejections: &[Rejection]) -> Vec<CheckCount> {
 
 /// What will make it fit without anybody's doing: engines that are being installed. Tried.
 fn pending(fleet: &Fleet, model: &Model) -> Option<String> {
-    let mut finished = fleet.clone();
+    let installs = |state: &ProvisionState| {
+        matches!(
+            state,
+            ProvisionState::Pending | ProvisionState::Installing { .. }
+        )
+    };
+    let waiting = |node: &&FleetNode| node.engines.values().any(installs);
+    // The other nodes were tried as they are.
+    let mut finished = Fleet {
+        nodes: fleet.nodes.iter().filter(waiting).cloned().collect(),
+        pools: fleet.pools.clone(),
+        holds: fleet.holds.clone(),
+    };
+    if finished.nodes.is_empty() {
+        return None;
+    }
+    if model
+        .profiles()
+        .iter()
+        .any(|profile| profile.needs.shards.is_some())
+    {
+        finished = fleet.clone();
+    }
     let mut waits = Vec::new();
     for node in &mut finished.nodes {
-        for (engine, state) in &mut node.engines {
-            if matches!(
-                state,
-                ProvisionState::Pending | ProvisionState::Installing { .. }
-            ) {
-                waits.push((
-                    node.id,
-                    format!("{}: {engine} is {}", node.hostname, state.describe()),
-                ));
-                *state = installed();
-            }
+        for (engine, state) in node.engines.iter_mut().filter(|(_, state)| installs(state)) {
+            let wait = format!("{}: {engine} is {}", node.hostname, state.describe());
+            waits.push((node.id, wait));
+            *state = installed();
         }
-    }
-    if waits.is_empty() {
-        return None;
     }
     let mut working = with(&finished, model);
     let choice = choose(&mut working, model)?;
@@ -162,15 +181,21 @@ fn pending(fleet: &Fleet, model: &Model) -> Option<String> {
         .map(|(_, wait)| wait)
 }
 
-fn remedies(fleet: &Fleet, model: &Model, pending: Option<&str>) -> Vec<String> {
+fn remedies(
+    working: &mut Working<'_>,
+    model: &Model,
+    rejections: &[Rejection],
+    pending: Option<&str>,
+) -> Vec<String> {
+    let fleet = working.fleet();
     let mut remedies = Vec::new();
     if let Some(wait) = pending {
         remedies.push(format!("wait: {wait}"));
     }
     remedies.extend(by_readiness(fleet, model));
-    remedies.extend(by_stopping(fleet, model));
+    remedies.extend(by_stopping(working, model));
     if remedies.is_empty() {
-        remedies.extend(by_memory(fleet, model));
+        remedies.extend(by_memory(rejections, model));
     }
     remedies
 }
@@ -201,19 +226,22 @@ fn by_readiness(fleet: &Fleet, model: &Model) -> Vec<String> {
     lines
 }
 
-/// Stops one replica of another model at a time.
-fn by_stopping(fleet: &Fleet, model: &Model) -> Vec<String> {
-    let mut lines = Vec::new();
-    for node in fleet
-        .nodes
+/// Stops one replica of another model at a time. Nothing helps a model whose shards need several nodes.
+fn by_stopping(working: &mut Working<'_>, model: &Model) -> Vec<String> {
+    let asks: Vec<Ask<'_>> = model
+        .profiles()
         .iter()
-        .filter(|node| node.state == NodeState::Ready)
-    {
+        .filter(|profile| profile.needs.shards.is_none())
+        .map(|profile| working.ask(Some(model), profile))
+        .collect();
+    let mut lines = Vec::new();
+    for (index, node) in working.fleet().nodes.iter().enumerate() {
         let others = node.replicas.iter();
         for replica in others.filter(|replica| replica.model != *model.name()) {
-            let mut changed = node.clone();
-            changed.replicas.retain(|other| other.id != replica.id);
-            if fits_with(fleet, changed, model) {
+            if asks
+                .iter()
+                .any(|ask| working.fits_without(index, replica, ask))
+            {
                 lines.push(format!(
                     "stop {} of {} on {}, which frees {}",
                     replica.id.short(),
@@ -238,8 +266,7 @@ fn fits_with(fleet: &Fleet, changed: FleetNode, model: &Model) -> bool {
         holds: fleet.holds.clone(),
     };
     let mut working = with(&only, model);
-    let fits = choose(&mut working, model).is_some();
-    fits
+    choose(&mut working, model).is_some()
 }
 
 /// A trial on a changed fleet. Which place is best plays no part, so the plainest policy does.
@@ -255,15 +282,15 @@ fn with<'f>(fleet: &'f Fleet, model: &Model) -> Working<'f> {
 }
 
 /// Says how much memory a node must have free for the smallest profile.
-fn by_memory(fleet: &Fleet, model: &Model) -> Option<String> {
+fn by_memory(rejections: &[Rejection], model: &Model) -> Option<String> {
     let smallest = model
         .profiles()
         .iter()
         .min_by_key(|profile| profile.memory)?;
-    let fits_then = fleet.nodes.iter().any(|node| {
-        let mut changed = node.clone();
-        changed.memory_allocatable = Some(node.memory_reserved() + smallest.memory);
-        fits_with(fleet, changed, model)
+    // Every check was made: where memory alone failed, memory alone helps.
+    let fits_then = rejections.iter().any(|rejection| {
+        let mut reasons = rejection.reasons.iter();
+        rejection.profile == smallest.name && reasons.all(|reason| reason.check == Check::Memory)
     });
     let what = if fits_then {
         "free memory on a node, or add one"

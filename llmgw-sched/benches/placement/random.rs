@@ -28,7 +28,7 @@ impl Draws {
     /// One of the numbers below `bound`, each as likely as the others.
     pub(crate) fn below(&self, bound: usize) -> usize {
         let bound = u128::try_from(bound).unwrap_or(u128::MAX);
-        let scaled = u128::from(self.next()) * bound >> 64;
+        let scaled = (u128::from(self.next()) * bound) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 

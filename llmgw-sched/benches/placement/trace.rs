@@ -60,7 +60,7 @@ impl Trace {
             variant: String::new(),
         };
         let mut nodes = Vec::new();
-        for (row, line) in Table::read(&path)?.rows()?.into_iter().enumerate() {
+        for (row, line) in Table::read(&path)?.rows().enumerate() {
             let number = u128::try_from(row)? + 1;
             let gpus = (0..line.number("gpu")?).map(|index| {
                 Ok(FleetGpu {
@@ -113,7 +113,10 @@ impl Trace {
 
     pub(crate) fn pods(&self, workload: &str) -> anyhow::Result<Vec<Pod>> {
         let path = self.data.join(format!("{PODS}{workload}.csv"));
-        Table::read(&path)?.rows()?.iter().map(Pod::of).collect()
+        Table::read(&path)?
+            .rows()
+            .map(|line| Pod::of(&line))
+            .collect()
     }
 
     /// The order of a published run, or one of our own where there is none.
@@ -257,58 +260,44 @@ impl Pod {
 struct Table {
     path: PathBuf,
     text: String,
+    columns: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
 struct Line<'t> {
-    columns: &'t BTreeMap<String, usize>,
-    place: String,
-    values: Vec<String>,
+    table: &'t Table,
+    number: usize,
+    values: Vec<&'t str>,
 }
 
 impl Table {
-    fn read(path: &Path) -> anyhow::Result<TableRows> {
+    fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        TableRows::of(Self {
+        let heading = text.lines().next().unwrap_or_default().trim();
+        let names = heading.split(',').map(ToOwned::to_owned).enumerate();
+        Ok(Self {
             path: path.to_owned(),
+            columns: names.map(|(at, name)| (name, at)).collect(),
             text,
         })
     }
-}
 
-#[derive(Debug)]
-struct TableRows {
-    table: Table,
-    columns: BTreeMap<String, usize>,
-}
-
-impl TableRows {
-    fn of(table: Table) -> anyhow::Result<Self> {
-        let heading = table.text.lines().next().unwrap_or_default();
-        let names = heading.trim().split(',').map(ToOwned::to_owned);
-        let columns = names.enumerate().map(|(at, name)| (name, at)).collect();
-        Ok(Self { table, columns })
-    }
-
-    fn rows(&self) -> anyhow::Result<Vec<Line<'_>>> {
-        let lines = self.table.text.lines().enumerate().skip(1);
-        let rows = lines
-            .filter(|(_, line)| !line.trim().is_empty())
-            .map(|(at, line)| Line {
-                columns: &self.columns,
-                place: format!("{}:{}", self.table.path.display(), at + 1),
-                values: line.trim_end().split(',').map(ToOwned::to_owned).collect(),
-            });
-        Ok(rows.collect())
+    fn rows(&self) -> impl Iterator<Item = Line<'_>> {
+        let lines = self.text.lines().zip(1..).skip(1);
+        lines
+            .filter(|(line, _)| !line.trim().is_empty())
+            .map(|(line, number)| Line {
+                table: self,
+                number,
+                values: line.trim_end().split(',').collect(),
+            })
     }
 }
 
 impl Line<'_> {
     fn optional(&self, column: &str) -> Option<&str> {
-        self.columns
-            .get(column)
-            .and_then(|at| self.values.get(*at))
-            .map(String::as_str)
+        let at = self.table.columns.get(column)?;
+        self.values.get(*at).copied()
     }
 
     fn text(&self, column: &str) -> &str {
@@ -317,8 +306,13 @@ impl Line<'_> {
 
     fn number(&self, column: &str) -> anyhow::Result<u64> {
         let text = self.text(column);
-        text.parse()
-            .with_context(|| format!("{}: {column} is {text:?}", self.place))
+        text.parse().with_context(|| {
+            format!(
+                "{}:{}: {column} is {text:?}",
+                self.table.path.display(),
+                self.number
+            )
+        })
     }
 }
 

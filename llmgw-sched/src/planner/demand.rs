@@ -32,6 +32,8 @@ pub struct ClassId(u32);
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     by_name: BTreeMap<String, u32>,
+    /// The name that was asked for last: the GPUs of a node are mostly of one class.
+    last: Option<(String, u32)>,
 }
 
 // === impl Demand ===
@@ -87,14 +89,15 @@ impl Classes {
 
     /// The number of a class; a new one for a new name. Case makes no difference.
     pub fn id(&mut self, name: &str) -> ClassId {
-        // Most names were seen before, in the same case.
-        if let Some(number) = self.by_name.get(name) {
+        if let Some((last, number)) = &self.last
+            && last == name
+        {
             return ClassId(*number);
         }
         let next = u32::try_from(self.by_name.len()).unwrap_or(u32::MAX);
         let lower = name.to_ascii_lowercase();
         let number = *self.by_name.entry(lower).or_insert(next);
-        self.by_name.insert(name.to_owned(), number);
+        self.last = Some((name.to_owned(), number));
         ClassId(number)
     }
 }

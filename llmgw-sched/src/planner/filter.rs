@@ -14,7 +14,7 @@ use super::{
     demand::Demand,
     gang,
     room::{Room, Slot, amount},
-    working::{Ask, Working, WorkingNode},
+    working::{Ask, Working, WorkingNode, disk_need},
 };
 
 /// Every check that fails for one part of a replica, in the order of [`Check`]; none when the node can take it.
@@ -286,7 +286,7 @@ fn check_disk(working: &Working<'_>, index: usize, ask: &Ask<'_>) -> Option<Reas
     if node.has_disk(ask, fetches) {
         return None;
     }
-    let need = node.disk_need(ask, fetches);
+    let need = disk_need(ask, fetches);
     Some(match node.disk {
         Some(free) => short(Check::Disk, need, amount(free)),
         None => unknown(

@@ -132,20 +132,13 @@ impl Scale {
     /// The measures of a fleet.
     #[must_use]
     pub fn of(fleet: &Fleet) -> Self {
-        let sizes = |node: &crate::fleet::FleetNode| -> Vec<u64> {
-            let gpus = node.gpus.iter().flatten();
-            gpus.filter_map(|gpu| gpu.memory)
-                .map(|memory| memory.0)
-                .collect()
-        };
-        let mut largest_gpu = 0;
-        let mut largest_node = 0;
+        let (mut largest_gpu, mut largest_node) = (0, 0);
         for node in &fleet.nodes {
-            let sizes = sizes(node);
-            largest_gpu = sizes.iter().copied().fold(largest_gpu, u64::max);
-            let all = sizes
-                .iter()
-                .fold(0, |sum: u64, size| sum.saturating_add(*size));
+            let mut all: u64 = 0;
+            for memory in node.gpus.iter().flatten().filter_map(|gpu| gpu.memory) {
+                largest_gpu = memory.0.max(largest_gpu);
+                all = all.saturating_add(memory.0);
+            }
             largest_node = all.max(largest_node);
         }
         let cores = fleet.nodes.iter().filter_map(|node| node.cpu);

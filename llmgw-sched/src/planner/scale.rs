@@ -43,7 +43,7 @@ impl<'f> Standing<'f> {
     /// The surplus over `wanted`, the first to stop first.
     pub(crate) fn surplus(
         &self,
-        working: &mut Working<'f>,
+        working: &Working<'f>,
         wanted: usize,
     ) -> Vec<(usize, &'f FleetReplica)> {
         let surplus = self.kept.len().saturating_sub(wanted);

@@ -3,19 +3,22 @@
 //! Nodes in the same state share all work: a state is numbered once, and what a policy says of it for a demand is
 //! kept by that number. When a node changes it moves to another state, and nothing else has to be asked again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
 use llmgw_core::{
     cluster::{
         catalog::{Model, Prefer, Profile},
         engine::ProvisionState,
         node::NodeState,
-        weights::Source,
     },
     id::{EngineName, ModelName, ReplicaId},
-    units::Bytes,
 };
 
+pub(crate) use self::node::{WorkingNode, disk_need};
+use self::{
+    node::{count_kind, hold, kinds_of},
+    states::{Said, Shapes, States},
+};
 use super::{
     demand::{Classes, Demand, bytes, thousandths},
     policy::{Policy, Worth, kind},
@@ -23,6 +26,9 @@ use super::{
     score::{Score, Ties},
 };
 use crate::fleet::{Fleet, FleetNode, FleetReplica, Phase};
+
+mod node;
+mod states;
 
 /// The fleet while a plan is being made.
 #[derive(Debug)]
@@ -40,21 +46,6 @@ pub struct Working<'f> {
     crowd: Vec<i64>,
     /// Placements since the policy was last shown what is left.
     unseen: u32,
-}
-
-/// One node of a [`Working`].
-#[derive(Debug)]
-pub(crate) struct WorkingNode<'f> {
-    pub(crate) node: &'f FleetNode,
-    state: usize,
-    /// Bytes that may still be written; absent when not known.
-    pub(crate) disk: Option<i64>,
-    /// Replicas that were starting when the fleet was seen.
-    pub(crate) starting: BTreeMap<usize, u32>,
-    kinds: [u32; 16],
-    tie: u64,
-    /// Models whose weights were promised to it by this plan.
-    promised: BTreeSet<ModelName>,
 }
 
 /// One more replica, or one of its shards, that is to be placed.
@@ -87,28 +78,6 @@ struct Selection {
     engine: EngineName,
     pool: Option<String>,
     labels: BTreeMap<String, String>,
-}
-
-/// The rooms that there are, numbered; equal rooms have one number.
-#[derive(Debug, Default)]
-struct States {
-    rooms: Vec<Room>,
-    /// How many nodes are in each.
-    nodes: Vec<u32>,
-    numbers: HashMap<Room, usize>,
-}
-
-/// What the policy said, by demand and state.
-#[derive(Debug, Default)]
-struct Shapes {
-    said: HashMap<Demand, Vec<Said>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Said {
-    NotAsked,
-    NoRoom,
-    Room(Worth),
 }
 
 // === impl Working ===
@@ -275,7 +244,7 @@ impl<'f> Working<'f> {
                 *node.starting.entry(place).or_insert(0) += 1;
             }
         }
-        let need = node.disk_need(ask, spot.score.fetches);
+        let need = disk_need(ask, spot.score.fetches);
         node.disk = node.disk.map(|free| free.saturating_sub(bytes(need)));
         if let Some(model) = ask.model {
             node.promised.insert(model.name().clone());
@@ -312,7 +281,7 @@ impl<'f> Working<'f> {
             return;
         };
         self.alter(index, |room, kinds| {
-            hold(room, kinds, node, replica, direction)
+            hold(room, kinds, node, replica, direction);
         });
         if replica.counts()
             && let Some(by_node) = self.counts.get_mut(&replica.model)
@@ -360,6 +329,22 @@ impl<'f> Working<'f> {
             classes: Vec::new(),
         };
         self.policy.worth(&room, &demand)
+    }
+
+    /// Whether a part would fit on a node once a replica there had ended.
+    pub(crate) fn fits_without(&self, index: usize, replica: &FleetReplica, ask: &Ask<'_>) -> bool {
+        let Some(node) = self.nodes.get(index) else {
+            return false;
+        };
+        let mut room = self.room_of(node).clone();
+        hold(&mut room, &mut [0; 16], node.node, replica, Direction::Give);
+        let replicas = ask
+            .model
+            .map_or(0, |model| self.count_on(model.name(), index));
+        let fetches = node.fetches(ask.model, i64::try_from(replicas).unwrap_or(i64::MAX));
+        room.fits(&ask.demand)
+            && is_selected(self.fleet, node.node, ask.profile)
+            && node.has_disk(ask, fetches)
     }
 
     /// Shows the policy what is left.
@@ -462,66 +447,6 @@ impl<'f> Working<'f> {
     }
 }
 
-// === impl WorkingNode ===
-
-impl<'f> WorkingNode<'f> {
-    fn of(node: &'f FleetNode, states: &mut States, classes: &mut Classes, ties: &Ties) -> Self {
-        let mut room = Room::of(node, classes);
-        let mut kinds = [0; 16];
-        let mut starting = BTreeMap::new();
-        for replica in &node.replicas {
-            hold(&mut room, &mut kinds, node, replica, Direction::Take);
-            if replica.phase == Phase::Starting {
-                for place in places(node, replica) {
-                    *starting.entry(place).or_insert(0) += 1;
-                }
-            }
-        }
-        room.kinds = kinds_of(&kinds);
-        Self {
-            node,
-            state: states.number(room),
-            disk: node.disk_free.map(bytes),
-            starting,
-            kinds,
-            tie: ties.of(node.id),
-            promised: BTreeSet::new(),
-        }
-    }
-
-    /// Whether weights would have to be fetched to it.
-    pub(crate) fn fetches(&self, model: Option<&Model>, replicas: i64) -> bool {
-        let Some(model) = model else {
-            return false;
-        };
-        let there = || match model.weights().sha256 {
-            Some(digest) => !self.node.weights.is_empty() && self.node.weights.contains(&digest),
-            None => false,
-        };
-        replicas == 0 && !is_on_the_node(model) && !there() && !self.promised.contains(model.name())
-    }
-
-    /// Disk that a replica would take.
-    pub(crate) fn disk_need(&self, ask: &Ask<'_>, fetches: bool) -> Bytes {
-        let weights = ask
-            .model
-            .filter(|_| fetches)
-            .and_then(|model| model.weights().size);
-        // A size that is not known can't be checked here: the agent checks again before it writes.
-        weights.unwrap_or(Bytes::ZERO) + ask.profile.needs.disk.unwrap_or(Bytes::ZERO)
-    }
-
-    pub(crate) fn has_disk(&self, ask: &Ask<'_>, fetches: bool) -> bool {
-        let need = self.disk_need(ask, fetches);
-        need == Bytes::ZERO || self.disk.is_some_and(|free| free >= bytes(need))
-    }
-}
-
-/// Whether the first source of its weights is a file that the node has of itself.
-fn is_on_the_node(model: &Model) -> bool {
-    matches!(model.weights().sources.first(), Some(Source::File { .. }))
-}
-
 /// Whether a profile may use a node at all: what does not change while a plan is made.
 fn is_selected(fleet: &Fleet, node: &FleetNode, profile: &Profile) -> bool {
     let needs = &profile.needs;
@@ -538,52 +463,6 @@ fn is_selected(fleet: &Fleet, node: &FleetNode, profile: &Profile) -> bool {
         && fleet.hold_on(node).is_none()
 }
 
-/// The places of a replica's GPUs among those of its node.
-fn places(node: &FleetNode, replica: &FleetReplica) -> Vec<usize> {
-    let gpus = node.gpus.as_deref().unwrap_or_default();
-    let place = |index: u32| gpus.iter().position(|gpu| gpu.index == index);
-    // A share of a GPU that is gone keeps its turn, so that shares and places stay in step.
-    replica
-        .gpus
-        .iter()
-        .map(|share| place(share.index).unwrap_or(usize::MAX))
-        .collect()
-}
-
-fn hold(
-    room: &mut Room,
-    kinds: &mut [u32; 16],
-    node: &FleetNode,
-    replica: &FleetReplica,
-    direction: Direction,
-) {
-    room.hold(replica, &places(node, replica), direction);
-    let kind = match replica.gpus.as_slice() {
-        [] => 0,
-        [share] if share.memory.is_some() => 1,
-        shares => 1 << shares.len().min(15),
-    };
-    count_kind(kinds, kind, direction);
-}
-
-fn count_kind(kinds: &mut [u32; 16], kind: u16, direction: Direction) {
-    if kind == 0 {
-        return;
-    }
-    let place = usize::try_from(kind.trailing_zeros()).unwrap_or(0);
-    if let Some(count) = kinds.get_mut(place) {
-        *count = match direction {
-            Direction::Take => count.saturating_add(1),
-            Direction::Give => count.saturating_sub(1),
-        };
-    }
-}
-
-fn kinds_of(kinds: &[u32; 16]) -> u16 {
-    let set = kinds.iter().enumerate().filter(|(_, count)| **count > 0);
-    set.fold(0, |bits, (place, _)| bits | 1 << place)
-}
-
 // === impl Selection ===
 
 impl Selection {
@@ -593,48 +472,6 @@ impl Selection {
             pool: profile.needs.pool.clone(),
             labels: profile.needs.labels.clone(),
         }
-    }
-}
-
-// === impl States ===
-
-impl States {
-    /// The number of a room, with one more node in it.
-    fn number(&mut self, room: Room) -> usize {
-        if let Some(number) = self.numbers.get(&room) {
-            if let Some(nodes) = self.nodes.get_mut(*number) {
-                *nodes += 1;
-            }
-            return *number;
-        }
-        let number = self.rooms.len();
-        self.rooms.push(room.clone());
-        self.nodes.push(1);
-        self.numbers.insert(room, number);
-        number
-    }
-
-    fn leave(&mut self, number: usize) {
-        if let Some(nodes) = self.nodes.get_mut(number) {
-            *nodes = nodes.saturating_sub(1);
-        }
-    }
-}
-
-// === impl Shapes ===
-
-impl Shapes {
-    /// What was said for a demand, by state.
-    fn of(&mut self, demand: &Demand, states: usize) -> &mut Vec<Said> {
-        // The answers can be had again; what may be asked is without bound.
-        if self.said.len() > MOST_SHAPES && !self.said.contains_key(demand) {
-            self.said.clear();
-        }
-        let said = self.said.entry(demand.clone()).or_default();
-        if said.len() < states {
-            said.resize(states, Said::NotAsked);
-        }
-        said
     }
 }
 
@@ -648,5 +485,3 @@ static NOTHING: Room = Room {
 
 /// Placements after which a policy is shown again what is left: prices move slowly, and each time costs what was kept.
 const SHOWN_EVERY: u32 = 256;
-/// Demands for which answers are kept.
-const MOST_SHAPES: usize = 512;

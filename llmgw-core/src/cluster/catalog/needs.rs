@@ -122,6 +122,10 @@ pub(super) struct Written {
 // === impl Prefer ===
 
 impl Prefer {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -208,7 +208,7 @@ impl From<Profile> for ProfileDefinition {
             parallel: Some(parallel),
             gpus: gpus.map(|gpus| GpusDefinition {
                 count: gpus.count,
-                class: (!gpus.classes.is_empty()).then(|| OneOrMany::Many(gpus.classes)),
+                class: (!gpus.classes.is_empty()).then_some(OneOrMany::Many(gpus.classes)),
                 memory: gpus.memory,
             }),
             cpu,

@@ -106,7 +106,7 @@ fn any_profile() -> impl Strategy<Value = serde_json::Value> {
         3 => (1..4u32, 0..5u64, 0..3u8).prop_map(|(count, memory, class)| {
             let mut gpus = serde_json::json!({"count": count});
             if memory > 0 {
-                gpus["memory"] = (memory * 5 << 30).into();
+                gpus["memory"] = ((memory * 5) << 30).into();
             }
             if class > 0 {
                 gpus["class"] = format!("c{class}").into();

@@ -10,8 +10,8 @@
 //! | module | holds | feature |
 //! |---|---|---|
 //! | [`fit`] | how much memory a model needs, by device and part | - |
-//! | [`fleet`] | the immutable snapshot that a decision is made from | - |
-//! | [`planner`] | filter, score, place; every node's reasons | - |
+//! | [`fleet`] | the immutable snapshot that a decision is made from: GPUs, memory, cores, disks, labels, fabrics, what runs | - |
+//! | [`planner`] | filter, score, place, move, make room; the policies that can be chosen | - |
 //! | [`report`] | builds the reasons: summary, nearest miss, remedies found by trial | - |
 //! | [`reconcile`] | the loop as a pure step | - |
 //! | [`lease`] | who leads, without I/O | - |

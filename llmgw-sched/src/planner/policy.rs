@@ -189,3 +189,6 @@ fn real_of(amount: u64) -> f64 {
 pub(super) fn floor(number: f64) -> i64 {
     number.floor() as i64
 }
+
+#[cfg(test)]
+mod tests;

@@ -176,3 +176,36 @@ fn no_node_at_all_is_said_as_such() {
         ["add a node: p0 with 4.0 GiB free is enough"]
     );
 }
+
+#[test]
+fn a_shard_that_no_node_could_ever_hold_is_refused_with_its_path() {
+    let sharded = |memory: &str| -> Model {
+        serde_json::from_value(serde_json::json!({
+            "name": "m", "source": "file:/m.gguf",
+            "profiles": [{"memory": "1GiB"}, {"name": "two", "memory": memory, "shards": {"count": 2}}],
+        }))
+        .unwrap()
+    };
+    let mut full = node(1, Bytes::gib(8));
+    full.replicas.push(FleetReplica::serving(
+        ReplicaId::from_uuid(uuid(7)),
+        "other".parse().unwrap(),
+        Bytes::gib(8),
+    ));
+    let fleet = fleet_of(vec![full]);
+    // Full now is no error: it may be empty again.
+    assert_eq!(wanted(&[sharded("8GiB")]).check(&fleet), []);
+    let errors = wanted(&[sharded("9GiB")]).check(&fleet);
+    assert_eq!(
+        errors[0].to_string(),
+        "models[0].profiles[1].shards: one shard of m is larger than any of the 1 nodes"
+    );
+}
+
+#[test]
+fn a_snapshot_in_order_is_not_copied() {
+    let ordered = fleet_of(vec![node(1, Bytes::gib(8)), node(2, Bytes::gib(8))]);
+    assert!(matches!(ordered.in_order(), std::borrow::Cow::Borrowed(_)));
+    let turned = fleet_of(vec![node(2, Bytes::gib(8)), node(1, Bytes::gib(8))]);
+    assert_eq!(*turned.in_order(), ordered);
+}

@@ -426,3 +426,87 @@ fn an_agent_that_ends_its_engines_is_no_failure_of_the_model() {
     );
     assert!(cluster.memory.histories.is_empty());
 }
+
+fn with_gpus(cluster: &mut Cluster, profile: serde_json::Value) {
+    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    let gpu = |index| Gpu {
+        index,
+        vendor: "nvidia".into(),
+        class: Some("H100".into()),
+        memory_total: Some(Bytes::gib(80)),
+        fault: (index == 0).then(|| "XID 79".to_owned()),
+    };
+    node.facts.gpus = Some(vec![gpu(0), gpu(1)]);
+    let model: Model = serde_json::from_value(serde_json::json!({
+        "name": "m", "source": "file:/m.gguf", "replicas": 2, "profiles": [profile],
+    }))
+    .unwrap();
+    cluster.intent.models.insert(model.name().clone(), model);
+}
+
+#[test]
+fn starts_on_one_gpu_wait_for_each_other_and_keep_their_room() {
+    let mut cluster = Cluster::new(1);
+    with_gpus(
+        &mut cluster,
+        serde_json::json!({"memory": "1GiB", "gpus": {"count": 1, "memory": "30GiB"}}),
+    );
+    let placed = |actions: &[Action]| {
+        let gpus = actions.iter().filter_map(|action| match action {
+            Action::Place { gpus, .. } => Some(gpus.clone()),
+            _ => None,
+        });
+        gpus.collect::<Vec<_>>()
+    };
+    // Both fit on the GPU that works; the second waits until the first serves.
+    assert_eq!(placed(&cluster.step()), [vec![1]]);
+    cluster.report(ReplicaState::Starting);
+    assert_eq!(placed(&cluster.step()), Vec::<Vec<u32>>::new());
+    cluster.report(ReplicaState::Ready);
+    assert_eq!(placed(&cluster.step()), [vec![1]]);
+    let fleet = fleet(
+        &cluster.intent,
+        &cluster.observed,
+        &cluster.memory,
+        seconds(0),
+    );
+    let shares: Vec<Option<Bytes>> = fleet.nodes[0]
+        .replicas
+        .iter()
+        .map(|r| r.gpus[0].memory)
+        .collect();
+    assert_eq!(shares, [Some(Bytes::gib(30)); 2]);
+}
+
+#[test]
+fn a_model_with_shards_is_explained_and_never_started() {
+    let mut cluster = Cluster::new(1);
+    let other = NodeId::generate();
+    cluster.observed.nodes.insert(other, observed_node(0));
+    with_gpus(
+        &mut cluster,
+        serde_json::json!({"memory": "1GiB", "shards": {"count": 2}}),
+    );
+    let step = step(
+        &cluster.intent,
+        &cluster.observed,
+        &cluster.memory,
+        seconds(0),
+    );
+    assert_eq!(step.actions, []);
+    assert!(step.reports.values().next().unwrap().fits.is_some());
+}
+
+#[test]
+fn cards_that_have_no_number_of_their_own_are_numbered_by_their_place() {
+    let card = Gpu {
+        index: 0,
+        vendor: "amd".into(),
+        class: None,
+        memory_total: Some(Bytes::ZERO),
+        fault: None,
+    };
+    let gpus = fleet_gpus(&[card.clone(), card]);
+    assert_eq!(gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(gpus[0].memory, None);
+}

@@ -42,14 +42,16 @@ pub(crate) fn run(
 
 /// The program that cargo says it built for this bench.
 fn executable(built: &str, bench: &str) -> anyhow::Result<String> {
-    let messages = built
+    let mut messages = built
         .lines()
+        .rev()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let ours = |message: &Value| message["target"]["name"] == bench;
-    let executable = messages
-        .filter(ours)
-        .filter_map(|message| message["executable"].as_str().map(ToOwned::to_owned))
-        .last();
+    let path = |message: Value| {
+        let path = message["executable"].as_str().map(ToOwned::to_owned);
+        path.filter(|_| ours(&message))
+    };
+    let executable = messages.find_map(path);
     executable.with_context(|| format!("cargo built no program for the bench {bench}"))
 }
 

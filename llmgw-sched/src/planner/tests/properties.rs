@@ -18,7 +18,7 @@ use crate::{
 type Runs = (u8, u64, u8, u8);
 
 fn any_fleet() -> impl Strategy<Value = Fleet> {
-    let runs: BoxedStrategy<Runs> = (0..5u8, 0..8u64, 0..9u8, 0..6u8).boxed();
+    let runs: BoxedStrategy<Runs> = (0..16u8, 0..5u64, 0..9u8, 0..6u8).boxed();
     let gpus = proptest::collection::vec((0..3u8, 1..5u64), 0..5);
     let any_node = (
         0..40u64,
@@ -103,18 +103,18 @@ fn any_replica(node: &FleetNode, id: u32, (model, memory, part, phase): Runs) ->
 fn any_profile() -> impl Strategy<Value = serde_json::Value> {
     let gpus = prop_oneof![
         2 => Just(serde_json::Value::Null),
-        3 => (1..4u32, 0..5u64, 0..3u8).prop_map(|(count, memory, class)| {
+        3 => (1..4u32, 0..4u64, 0..5u8).prop_map(|(count, memory, class)| {
             let mut gpus = serde_json::json!({"count": count});
             if memory > 0 {
                 gpus["memory"] = ((memory * 5) << 30).into();
             }
-            if class > 0 {
+            if class > 0 && class < 3 {
                 gpus["class"] = format!("c{class}").into();
             }
             gpus
         }),
     ];
-    (1..30u64, gpus, 0..4u32, 0..8u8).prop_map(|(memory, gpus, cpu, extra)| {
+    (1..12u64, gpus, 0..4u32, 0..10u8).prop_map(|(memory, gpus, cpu, extra)| {
         let mut profile = serde_json::json!({"memory": memory << 30});
         if !gpus.is_null() {
             profile["gpus"] = gpus;
@@ -137,7 +137,7 @@ fn any_profile() -> impl Strategy<Value = serde_json::Value> {
 }
 
 fn any_wanted() -> impl Strategy<Value = Wanted> {
-    let any_model = (1..4u32, proptest::collection::vec(any_profile(), 1..3));
+    let any_model = (1..6u32, proptest::collection::vec(any_profile(), 1..3));
     proptest::collection::vec(any_model, 0..4).prop_map(|models| Wanted {
         models: models
             .into_iter()
@@ -243,7 +243,7 @@ fn overfull(slot: &Slot) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn capacity_is_never_exceeded_on_any_axis(

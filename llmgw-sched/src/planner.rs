@@ -6,7 +6,7 @@
 //! | step | module |
 //! |---|---|
 //! | what a profile takes, and what a node has left | [`demand`], [`room`] |
-//! | which nodes can't take it, and why | [`filter`] |
+//! | which nodes can't take it, and why | `filter` |
 //! | how good the others are | [`score`], [`policy`], [`mix`] |
 //! | the fleet while a plan is made | [`working`] |
 //! | all shards of a replica at once | `gang` |

@@ -55,6 +55,12 @@ macro_rules! typed_id {
                 Self(uuid)
             }
 
+            /// The id of nobody, for what is only imagined: less than all others.
+            #[must_use]
+            pub const fn nil() -> Self {
+                Self(Uuid::nil())
+            }
+
             /// The UUID inside.
             #[must_use]
             pub const fn as_uuid(&self) -> Uuid {

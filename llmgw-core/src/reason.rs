@@ -4,12 +4,14 @@
 //! was stopped or was refused; [`render`] turns them into text for people. A [`Reason`] always says what was
 //! needed, what there is, and how much is missing, where that can be said in numbers.
 
+pub mod remedy;
 pub mod render;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use self::remedy::Remedy;
 use crate::{
     id::{ModelName, NodeId, ProfileName},
     units::Bytes,
@@ -109,9 +111,9 @@ pub struct Report {
     /// What will make it fit without anybody's doing, such as an engine that is being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
-    /// What would help, a sentence each; every one was tried.
+    /// What would help; every one was tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
 }
 
 /// A place for a replica.

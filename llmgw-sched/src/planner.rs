@@ -21,12 +21,14 @@ pub mod policy;
 pub mod room;
 pub(crate) mod scale;
 pub mod score;
+pub mod sizes;
 pub mod wanted;
 pub mod working;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
 };
 
 use llmgw_core::{
@@ -44,6 +46,7 @@ use self::{
     policy::{PolicyName, Scale},
     scale::Standing,
     score::Ties,
+    sizes::Sizes,
     working::{Ask, Spot, Working},
 };
 use crate::{
@@ -61,6 +64,8 @@ pub struct Options {
     /// Replicas that were started on demand and that nobody asks to keep may be stopped for another model once they
     /// have been idle for so many seconds; absent: they may not.
     pub evict_after_seconds: Option<u64>,
+    /// What is known of the weights of models, for remedies that ask for less memory.
+    pub sizes: Arc<Sizes>,
 }
 
 /// What to do about it.
@@ -186,13 +191,19 @@ pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Ve
 /// Tries to place one more replica of `model`, whatever runs already, and says where or why not.
 #[must_use]
 pub fn trial(fleet: &Fleet, model: &Model) -> Report {
+    trial_with(fleet, model, &Options::default())
+}
+
+/// [`trial`] with options.
+#[must_use]
+pub fn trial_with(fleet: &Fleet, model: &Model, options: &Options) -> Report {
     let fleet = &*fleet.in_order();
     let wanted = Wanted {
         models: vec![model.clone()],
     };
-    let mut working = begin(fleet, &wanted, &Options::default());
+    let mut working = begin(fleet, &wanted, options);
     let choice = choose(&mut working, model);
-    report::build(&mut working, model, choice.as_ref())
+    report::build(&mut working, model, choice.as_ref(), &options.sizes)
 }
 
 /// The fleet as a plan begins with it.
@@ -285,8 +296,12 @@ impl Planning<'_> {
             }
             let failed = choice.is_none();
             if failed || trial + 1 == missing {
-                self.reports
-                    .push(report::build(working, model, choice.as_ref()));
+                self.reports.push(report::build(
+                    working,
+                    model,
+                    choice.as_ref(),
+                    &self.options.sizes,
+                ));
             }
             let Some(mut placement) = choice.and_then(|choice| place(working, &choice)) else {
                 break;

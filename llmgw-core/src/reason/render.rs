@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reason::{Check, Reason, Rejection, Report};
+use crate::reason::{Check, Reason, Rejection, Report, remedy::Remedy};
 
 /// One line: `big is not placed: 3 nodes, 1 profile, none fits now. Nearest: …`.
 #[must_use]
@@ -76,14 +76,22 @@ pub fn explanation(report: &Report) -> String {
         text.push_str(&table(report));
     }
     if !report.remedies.is_empty() {
-        text.push_str("What would help:\n");
-        for remedy in &report.remedies {
-            text.push_str("  ");
-            text.push_str(remedy);
-            text.push('\n');
-        }
+        text.push_str("What would help (each was tried):\n");
+        let rows: Vec<Vec<String>> = report.remedies.iter().map(remedy).collect();
+        text.push_str(&columns(&rows));
     }
     text
+}
+
+/// When, what, and where the model is placed then.
+fn remedy(remedy: &Remedy) -> Vec<String> {
+    let places = remedy.places.as_ref();
+    let places = places.map(|fit| format!("places on {} with {}", fit.hostname, fit.profile));
+    vec![
+        format!("  {}", remedy.when()),
+        remedy.change.to_string(),
+        places.unwrap_or_default(),
+    ]
 }
 
 fn reason(reason: &Reason) -> String {

@@ -10,6 +10,7 @@ use super::*;
 use crate::fleet::FleetNode;
 
 mod properties;
+mod remedies;
 mod situations;
 
 fn node(number: u128, memory: Bytes) -> FleetNode {
@@ -142,7 +143,11 @@ fn an_engine_that_is_being_installed_is_worth_the_wait() {
     );
     let wait = "node-1: llamacpp is installing: downloading (43 %)";
     assert_eq!(report.pending.as_deref(), Some(wait));
-    assert_eq!(report.remedies, [format!("wait: {wait}")]);
+    assert_eq!(report.remedies.len(), 1);
+    assert_eq!(
+        report.remedies[0].to_string(),
+        format!("{wait}: places on node-1 with p0")
+    );
 }
 
 #[test]
@@ -158,7 +163,9 @@ fn stopping_another_model_is_offered_only_when_it_helps() {
     let report = trial(&fleet_of(vec![full]), &model("m", 1, &[Bytes::gib(4)]));
     assert_eq!(report.remedies.len(), 1);
     assert!(
-        report.remedies[0].contains("of large on node-1"),
+        report.remedies[0]
+            .to_string()
+            .contains("of large on node-1"),
         "{:?}",
         report.remedies
     );
@@ -172,8 +179,8 @@ fn no_node_at_all_is_said_as_such() {
         "m is not placed: no node has joined yet"
     );
     assert_eq!(
-        report.remedies,
-        ["add a node: p0 with 4.0 GiB free is enough"]
+        report.remedies[0].to_string(),
+        "add a node with 4.0 GiB of memory (profile p0) free"
     );
 }
 

@@ -331,22 +331,6 @@ impl<'f> Working<'f> {
         self.policy.worth(&room, &demand)
     }
 
-    /// Whether a part would fit on a node once a replica there had ended.
-    pub(crate) fn fits_without(&self, index: usize, replica: &FleetReplica, ask: &Ask<'_>) -> bool {
-        let Some(node) = self.nodes.get(index) else {
-            return false;
-        };
-        let mut room = self.room_of(node).clone();
-        hold(&mut room, &mut [0; 16], node.node, replica, Direction::Give);
-        let replicas = ask
-            .model
-            .map_or(0, |model| self.count_on(model.name(), index));
-        let fetches = node.fetches(ask.model, i64::try_from(replicas).unwrap_or(i64::MAX));
-        room.fits(&ask.demand)
-            && is_selected(self.fleet, node.node, ask.profile)
-            && node.has_disk(ask, fetches)
-    }
-
     /// Shows the policy what is left.
     fn show_policy(&mut self) {
         self.unseen = 0;

@@ -17,7 +17,7 @@ use crate::{
 /// A replica that runs: its model, main memory, the part of a GPU that it holds (8 is all of it), its phase.
 type Runs = (u8, u64, u8, u8);
 
-fn any_fleet() -> impl Strategy<Value = Fleet> {
+pub(super) fn any_fleet() -> impl Strategy<Value = Fleet> {
     let runs: BoxedStrategy<Runs> = (0..16u8, 0..5u64, 0..9u8, 0..6u8).boxed();
     let gpus = proptest::collection::vec((0..3u8, 1..5u64), 0..5);
     let any_node = (
@@ -136,7 +136,7 @@ fn any_profile() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-fn any_wanted() -> impl Strategy<Value = Wanted> {
+pub(super) fn any_wanted() -> impl Strategy<Value = Wanted> {
     let any_model = (1..6u32, proptest::collection::vec(any_profile(), 1..3));
     proptest::collection::vec(any_model, 0..4).prop_map(|models| Wanted {
         models: models
@@ -169,6 +169,7 @@ fn any_options() -> impl Strategy<Value = Options> {
         policy,
         ties: Ties::HashOfId,
         evict_after_seconds: evicts.then_some(60),
+        ..Options::default()
     })
 }
 

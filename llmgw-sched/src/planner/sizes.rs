@@ -1,0 +1,82 @@
+//! How the memory of a profile follows its context and its slots.
+
+use std::collections::BTreeMap;
+
+use llmgw_core::{
+    cluster::catalog::Profile,
+    id::ModelName,
+    units::{Bytes, Tokens},
+};
+
+use crate::fit::{Engine, Estimate, Request, Shape, estimate};
+
+/// What is known of the weights of models.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    shapes: BTreeMap<ModelName, Shape>,
+}
+
+impl Sizes {
+    /// Makes the shape of a model's weights known.
+    pub fn insert(&mut self, model: ModelName, shape: Shape) {
+        self.shapes.insert(model, shape);
+    }
+
+    /// The profile with another context and number of slots, and with the memory that goes with them: what it says
+    /// now, and the difference of the two estimates. `None` when nothing is known of the weights or the engine.
+    #[must_use]
+    pub fn resized(
+        &self,
+        model: &ModelName,
+        profile: &Profile,
+        context: Tokens,
+        parallel: u32,
+    ) -> Option<Profile> {
+        let shape = self.shapes.get(model)?;
+        let now = estimated(shape, profile, profile.context, profile.parallel)?;
+        let then = estimated(shape, profile, context, parallel)?;
+        let mut resized = profile.clone();
+        resized.context = context;
+        resized.parallel = parallel;
+        resized.memory = moved(profile.memory, host(&now), host(&then));
+        if let Some(gpus) = &mut resized.needs.gpus {
+            gpus.memory = gpus
+                .memory
+                .map(|memory| moved(memory, largest_gpu(&now), largest_gpu(&then)));
+        }
+        Some(resized)
+    }
+}
+
+fn estimated(shape: &Shape, profile: &Profile, context: Tokens, parallel: u32) -> Option<Estimate> {
+    let engine = match profile.engine.as_str() {
+        "llamacpp" => Engine::Llamacpp,
+        "vllm" => Engine::Vllm,
+        "sglang" => Engine::Sglang,
+        _ => return None,
+    };
+    let gpus = profile.needs.gpus.as_ref().map_or(0, |gpus| gpus.count);
+    let request = Request {
+        engine,
+        parallel,
+        gpus: vec![None; usize::try_from(gpus).unwrap_or(0)],
+        ..Request::new(context)
+    };
+    estimate(shape, &request).ok()
+}
+
+fn host(estimate: &Estimate) -> Bytes {
+    estimate
+        .host()
+        .map_or(Bytes::ZERO, |host| host.total().most)
+}
+
+fn largest_gpu(estimate: &Estimate) -> Bytes {
+    let gpus = estimate.gpus().map(|gpu| gpu.total().most);
+    gpus.max().unwrap_or(Bytes::ZERO)
+}
+
+/// `said`, less what the estimate went down by, or more by what it went up.
+fn moved(said: Bytes, from: Bytes, to: Bytes) -> Bytes {
+    said - (from - to) + (to - from)
+}

@@ -3,3 +3,4 @@
 pub mod admin;
 pub mod agent;
 pub mod openai;
+pub mod whatif;

@@ -55,10 +55,10 @@ macro_rules! typed_id {
                 Self(uuid)
             }
 
-            /// The id of nobody, for what is only imagined: less than all others.
+            /// An id for what is only imagined, such as the replicas of a plan; no real one is like it.
             #[must_use]
-            pub const fn nil() -> Self {
-                Self(Uuid::nil())
+            pub const fn imagined(number: u64) -> Self {
+                Self(Uuid::from_u128(number as u128))
             }
 
             /// The UUID inside.

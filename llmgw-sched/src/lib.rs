@@ -13,6 +13,7 @@
 //! | [`fleet`] | the immutable snapshot that a decision is made from: GPUs, memory, cores, disks, labels, fabrics, what runs | - |
 //! | [`planner`] | filter, score, place, move, make room; the policies that can be chosen | - |
 //! | [`report`] | builds the reasons: summary, nearest miss, remedies found by trial | - |
+//! | [`whatif`] | what changes would do, before anything is done | - |
 //! | [`reconcile`] | the loop as a pure step | - |
 //! | [`lease`] | who leads, without I/O | - |
 //! | `controller` | agent sessions, leadership, the control roles | `controller` |
@@ -41,3 +42,4 @@ pub mod lease;
 pub mod planner;
 pub mod reconcile;
 pub mod report;
+pub mod whatif;

@@ -12,6 +12,7 @@
 //! | all shards of a replica at once | `gang` |
 //! | what has to stop | `scale`, `evict` |
 
+mod carried_out;
 pub mod demand;
 pub(crate) mod evict;
 pub(crate) mod filter;
@@ -204,6 +205,18 @@ pub fn trial_with(fleet: &Fleet, model: &Model, options: &Options) -> Report {
     let mut working = begin(fleet, &wanted, options);
     let choice = choose(&mut working, model);
     report::build(&mut working, model, choice.as_ref(), &options.sizes)
+}
+
+/// Whether there is a place for one more replica of `model`.
+#[must_use]
+pub fn has_room(fleet: &Fleet, model: &Model, options: &Options) -> bool {
+    let fleet = &fleet.sorted();
+    let wanted = Wanted {
+        models: vec![model.clone()],
+    };
+    let mut working = begin(fleet, &wanted, options);
+    let fits = choose(&mut working, model).is_some();
+    fits
 }
 
 /// The fleet as a plan begins with it.

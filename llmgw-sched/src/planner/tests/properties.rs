@@ -173,58 +173,6 @@ fn any_options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// The fleet after a plan was carried out: what stops is gone, what starts serves.
-fn applied(fleet: &Fleet, wanted: &Wanted, plan: &Plan) -> Fleet {
-    let mut fleet = fleet.clone();
-    for node in &mut fleet.nodes {
-        node.replicas
-            .retain(|replica| plan.stops.iter().all(|stop| stop.replica != replica.id));
-    }
-    let models = wanted.by_name();
-    for (index, placement) in plan.placements.iter().enumerate() {
-        let needs = &models[&placement.model]
-            .profile(&placement.profile)
-            .unwrap()
-            .needs;
-        let lone = [PlacedShard {
-            node: placement.node,
-            hostname: placement.hostname.clone(),
-            gpus: placement.gpus.clone(),
-        }];
-        let parts = if placement.shards.is_empty() {
-            &lone[..]
-        } else {
-            &placement.shards
-        };
-        for (rank, part) in parts.iter().enumerate() {
-            let node = fleet
-                .nodes
-                .iter_mut()
-                .find(|node| node.id == part.node)
-                .unwrap();
-            let memory = needs.gpus.as_ref().and_then(|gpus| gpus.memory);
-            node.replicas.push(FleetReplica {
-                cpu: needs.cpu.unwrap_or_default(),
-                gpus: part
-                    .gpus
-                    .iter()
-                    .map(|index| GpuShare {
-                        index: *index,
-                        memory,
-                    })
-                    .collect(),
-                rank: (parts.len() > 1).then(|| u32::try_from(rank).unwrap()),
-                ..FleetReplica::serving(
-                    ReplicaId::from_uuid(uuid(1_000_000 + u128::try_from(index).unwrap())),
-                    placement.model.clone(),
-                    placement.memory,
-                )
-            });
-        }
-    }
-    fleet
-}
-
 /// What each node has left.
 fn rooms(fleet: &Fleet) -> Vec<Room> {
     let sorted = fleet.sorted();
@@ -252,7 +200,7 @@ proptest! {
     ) {
         prop_assert!(fleet.check().is_empty(), "{:?}", fleet.check());
         let (plan, _) = plan_with(&fleet, &wanted, &options);
-        let after = applied(&fleet, &wanted, &plan);
+        let after = plan.carried_out(&fleet, &wanted);
         prop_assert!(after.check().is_empty(), "{:?}", after.check());
         for (before, after) in rooms(&fleet).iter().zip(rooms(&after)) {
             prop_assert!(lacks(after.memory) >= lacks(before.memory));
@@ -290,7 +238,7 @@ proptest! {
     ) {
         // What could not be placed may fit once something else has stopped; what was placed stays as it is.
         let (first, _) = plan_with(&fleet, &wanted, &options);
-        let after = applied(&fleet, &wanted, &first);
+        let after = first.carried_out(&fleet, &wanted);
         let (second, _) = plan_with(&after, &wanted, &options);
         let moved: Vec<ReplicaId> = first.placements.iter().filter_map(|p| p.replaces).collect();
         for stop in &second.stops {
@@ -300,7 +248,7 @@ proptest! {
         if first.stops.is_empty() {
             prop_assert_eq!(&second.placements, &[]);
         }
-        let (third, _) = plan_with(&applied(&after, &wanted, &second), &wanted, &options);
+        let (third, _) = plan_with(&second.carried_out(&after, &wanted), &wanted, &options);
         if second.placements.is_empty() {
             prop_assert_eq!(third.stops, []);
         }
@@ -351,7 +299,7 @@ proptest! {
     #[test]
     fn another_node_never_unplaces_what_runs_or_was_placed(fleet in any_fleet(), wanted in any_wanted()) {
         let (before, _) = plan(&fleet, &wanted);
-        let after_first = applied(&fleet, &wanted, &before);
+        let after_first = before.carried_out(&fleet, &wanted);
         let stops = plan(&after_first, &wanted).0.stops;
         let mut larger = after_first;
         larger.nodes.push(node(9_999, Bytes::gib(1_000)));

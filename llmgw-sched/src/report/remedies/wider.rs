@@ -195,6 +195,6 @@ fn ideal(fleet: &Fleet, model: &Model, profile: &Profile) -> Option<FleetNode> {
         labels,
         fabrics: fabric.into_iter().collect(),
         engines: BTreeMap::from([(profile.engine.clone(), installed())]),
-        ..FleetNode::named(NodeId::nil(), "new".to_owned())
+        ..FleetNode::named(NodeId::imagined(0), "new".to_owned())
     })
 }

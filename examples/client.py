@@ -18,10 +18,13 @@ async def main(url: str, token_file: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        print(f"usage: {sys.argv[0]} ADMIN_URL TOKEN_FILE", file=sys.stderr)
-        sys.exit(2)
+    match sys.argv[1:]:
+        case [url, token_file]:
+            pass
+        case _:
+            print(f"usage: {sys.argv[0]} ADMIN_URL TOKEN_FILE", file=sys.stderr)
+            sys.exit(2)
     try:
-        asyncio.run(main(*sys.argv[1:]))
+        asyncio.run(main(url, token_file))
     except llmgw.LlmgwError as error:
         sys.exit(f"error: {error}")

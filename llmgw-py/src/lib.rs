@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `sched` | `plan`: where models go, and why not |
+//! | `whatif` | `what_if`: what changes would do |
 //! | `control` | `Client`: a control plane over its admin API |
 //! | `cluster` | nodes, models, replicas, usage, as frozen classes |
 //! | `reasons` | why something does not fit, as frozen classes |
@@ -22,6 +23,7 @@ mod reasons;
 mod runtime;
 mod sched;
 mod view;
+mod whatif;
 
 use pyo3::prelude::*;
 
@@ -35,8 +37,9 @@ mod _llmgw {
             Usage,
         },
         control::Client,
-        reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Report},
+        reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Remedy, Report},
         runtime::shutdown,
         sched::{Placement, Plan, Stop, plan, plan_async},
+        whatif::{Ending, Move, Outcome, Start, what_if, what_if_async},
     };
 }

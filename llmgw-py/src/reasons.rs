@@ -61,6 +61,36 @@ view! {
 }
 
 view! {
+    /// A change after which a model was placed when it was tried. `str()` says it for people.
+    Remedy(reason::remedy::Remedy) {
+        /// Where the model is placed then; None for a node that is not there yet.
+        places: Option<Fit>,
+    }
+
+    /// What kind of change: `context`, `slots`, `profile`, `stop`, `wait`, `ready`, `lift`, `disk` or `node`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.change.kind()
+    }
+
+    /// What to change, in a few words.
+    #[getter]
+    fn change(&self) -> String {
+        self.0.change.to_string()
+    }
+
+    /// When it helps: `now`, `later`, or about how long it takes.
+    #[getter]
+    fn when(&self) -> String {
+        self.0.when()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+view! {
     /// What became of a trial to place one more replica of a model. `str()` explains it for people.
     Report(reason::Report) {
         /// The model.
@@ -77,8 +107,8 @@ view! {
         summary: Many<CheckCount>,
         /// The rejection that lacks least; None when it fits or when there is no node.
         nearest: Option<Rejection>,
-        /// What would help, a sentence each.
-        remedies: Many<String>,
+        /// What would help, by kind in a fixed order; each was tried.
+        remedies: Many<Remedy>,
     }
 
     /// The whole in one line.

@@ -100,7 +100,10 @@ view! {
     }
 }
 
-fn read(fleet: &Bound<'_, PyAny>, wanted: &Bound<'_, PyAny>) -> PyResult<(Fleet, Wanted)> {
+pub(crate) fn read(
+    fleet: &Bound<'_, PyAny>,
+    wanted: &Bound<'_, PyAny>,
+) -> PyResult<(Fleet, Wanted)> {
     let fleet: Fleet = from_python("fleet", fleet)?;
     if let Some(wrong) = fleet.check().first() {
         return Err(Error::invalid(&format!("fleet.{}", wrong.field), &wrong.problem).into());

@@ -242,7 +242,7 @@ def explain(handler: Handler, query: Json) -> Json | None:
         "rejections": [rejection],
         "summary": [{"check": "memory", "nodes": 1}],
         "nearest": rejection,
-        "remedies": ["free 384 GB on large"],
+        "remedies": [{"kind": "disk", "node": NODE, "hostname": "large", "free": 384_000_000_000}],
     }
     return {"model": name, "placed": False, "replicas": [], "report": report, "headline": f"{name} is not placed"}
 

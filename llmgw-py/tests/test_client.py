@@ -54,7 +54,9 @@ def test_an_explanation_says_what_is_missing(client: llmgw.Client) -> None:
     assert rejection == explanation.report.nearest
     (reason,) = rejection.reasons
     assert (reason.check, reason.need, reason.short_by) == ("memory", 400_000_000_000, 384_000_000_000)
-    assert explanation.report.remedies == ("free 384 GB on large",)
+    (remedy,) = explanation.report.remedies
+    assert (remedy.kind, remedy.when, remedy.places) == ("disk", "now", None)
+    assert str(remedy) == "free 357.6 GiB of disk on large"
     assert "large" in str(explanation)
 
 

@@ -215,8 +215,7 @@ pub fn has_room(fleet: &Fleet, model: &Model, options: &Options) -> bool {
         models: vec![model.clone()],
     };
     let mut working = begin(fleet, &wanted, options);
-    let fits = choose(&mut working, model).is_some();
-    fits
+    choose(&mut working, model).is_some()
 }
 
 /// The fleet as a plan begins with it.

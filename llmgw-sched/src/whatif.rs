@@ -66,10 +66,10 @@ pub fn what_if(
             Some((replica.clone(), node.hostname.clone()))
         });
         match leaves {
-            Some((replica, from)) => outcome.moves.push(Move {
+            Some((replica, origin)) => outcome.moves.push(Move {
                 why: why.get(&replica.id).copied().unwrap_or(Why::Drained),
                 replica: replica.id,
-                from,
+                origin,
                 to: start,
             }),
             None => outcome.starts.push(start),

@@ -89,7 +89,7 @@ pub struct Move {
     /// The one that ends.
     pub replica: ReplicaId,
     /// What people call its node.
-    pub from: String,
+    pub origin: String,
     /// The one that begins.
     pub to: Start,
     /// Why.

@@ -133,6 +133,24 @@ pub enum Awaited {
     },
 }
 
+impl Change {
+    /// The kind as it stands in JSON.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Context { .. } => "context",
+            Self::Slots { .. } => "slots",
+            Self::Profile { .. } => "profile",
+            Self::Stop { .. } => "stop",
+            Self::Wait { .. } => "wait",
+            Self::Ready { .. } => "ready",
+            Self::Lift { .. } => "lift",
+            Self::Disk { .. } => "disk",
+            Self::Node { .. } => "node",
+        }
+    }
+}
+
 impl Remedy {
     /// When it helps: `now`, or how long it takes as far as that is known.
     #[must_use]
@@ -269,6 +287,7 @@ mod tests {
         );
         assert_eq!(remedy.when(), "now");
         let json = serde_json::to_value(&remedy).unwrap();
+        assert_eq!(json["kind"], remedy.change.kind());
         assert_eq!(
             (&json["kind"], &json["to"]),
             (&"context".into(), &24_576.into())

@@ -2,33 +2,40 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
 __all__ = [
     "CheckCount",
     "Client",
+    "Ending",
     "Explanation",
     "FetchProgress",
     "Fit",
     "Model",
+    "Move",
     "Node",
     "NodeWarning",
     "Os",
+    "Outcome",
     "Placement",
     "Plan",
     "Profile",
     "Provision",
     "Reason",
     "Rejection",
+    "Remedy",
     "Replica",
     "Report",
+    "Start",
     "Stop",
     "Summary",
     "Usage",
-    "_shutdown",
     "plan",
     "plan_async",
+    "what_if",
+    "what_if_async",
+    "_shutdown",
 ]
 
 _ReplicaState: TypeAlias = Literal[
@@ -150,6 +157,141 @@ class Plan:
     @property
     def reports(self) -> tuple[Report, ...]:
         """One for each model that lacks replicas, by name: of the trial that failed, or of the last that succeeded."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+# === whatif: what changes would do ===
+
+def what_if(
+    fleet: Mapping[str, object], wanted: Mapping[str, object], changes: Sequence[Mapping[str, object]]
+) -> Outcome:
+    """Says what changes would do to a snapshot of a fleet; asks no cluster and changes nothing.
+
+    `fleet` and `wanted` as `plan` takes them. A change is one of `{"add": model}`, `{"edit": model}`,
+    `{"remove": name}`, `{"scale": {"model": name, "replicas": n}}`, `{"drain": node}`, `{"lose": node}` and
+    `{"add_nodes": {"like": node, "count": n}}`; nodes are named by host name or id.
+
+    Raises `ConfigError`, which names the field, when one can't be made.
+    """
+
+def what_if_async(
+    fleet: Mapping[str, object], wanted: Mapping[str, object], changes: Sequence[Mapping[str, object]]
+) -> asyncio.Future[Outcome]:
+    """The same, on a thread of its own."""
+
+@final
+class Start:
+    """A replica that begins."""
+
+    @property
+    def model(self) -> str:
+        """The model."""
+
+    @property
+    def profile(self) -> str:
+        """How it runs."""
+
+    @property
+    def node(self) -> str:
+        """The id of the node."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call that node."""
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The numbers of the GPUs there."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Move:
+    """A replica that ends in one place and begins in another."""
+
+    @property
+    def replica(self) -> str:
+        """The one that ends."""
+
+    @property
+    def origin(self) -> str:
+        """What people call its node."""
+
+    @property
+    def to(self) -> Start:
+        """The one that begins."""
+
+    @property
+    def why(self) -> str:
+        """Why: `edited`, `drained` or `lost`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Ending:
+    """A replica that ends."""
+
+    @property
+    def replica(self) -> str:
+        """Which."""
+
+    @property
+    def model(self) -> str:
+        """What it serves."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call its node."""
+
+    @property
+    def why(self) -> str:
+        """Why: `surplus`, `removed`, `edited`, `drained`, `lost` or `evicted`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Outcome:
+    """What changes would do."""
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Replicas that end here and begin there."""
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """Replicas that begin."""
+
+    @property
+    def stops(self) -> tuple[Ending, ...]:
+        """Replicas that end."""
+
+    @property
+    def unplaceable(self) -> tuple[Report, ...]:
+        """Models that would lack replicas and don't now, with the reasons."""
+
+    @property
+    def lacking_already(self) -> tuple[str, ...]:
+        """Models that lack replicas now, and would still."""
+
+    @property
+    def last_slots(self) -> tuple[str, ...]:
+        """Models that could have one more replica now, and could not then."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""
@@ -334,6 +476,32 @@ class CheckCount:
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
 @final
+class Remedy:
+    """A change after which a model was placed when it was tried. `str()` says it for people."""
+
+    @property
+    def places(self) -> Fit | None:
+        """Where the model is placed then; None for a node that is not there yet."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of change: `context`, `slots`, `profile`, `stop`, `wait`, `ready`, `lift`, `disk` or `node`."""
+
+    @property
+    def change(self) -> str:
+        """What to change, in a few words."""
+
+    @property
+    def when(self) -> str:
+        """When it helps: `now`, `later`, or about how long it takes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
 class Report:
     """What became of a trial to place one more replica of a model. `str()` explains it for people."""
 
@@ -366,8 +534,8 @@ class Report:
         """The rejection that lacks least; None when it fits or when there is no node."""
 
     @property
-    def remedies(self) -> tuple[str, ...]:
-        """What would help, a sentence each."""
+    def remedies(self) -> tuple[Remedy, ...]:
+        """What would help, by kind in a fixed order; each was tried."""
 
     @property
     def headline(self) -> str:

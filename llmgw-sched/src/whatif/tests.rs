@@ -89,7 +89,7 @@ fn a_node_that_drains_or_fails_moves_what_it_runs_as_far_as_there_is_room() {
                 .collect();
             assert!(moved.is_disjoint(&lost), "{outcome:?}");
             for one in &outcome.moves {
-                assert_eq!((one.from.as_str(), one.why), (node, why));
+                assert_eq!((one.origin.as_str(), one.why), (node, why));
                 assert_ne!(one.to.hostname, node);
             }
             assert_eq!(outcome.starts, []);

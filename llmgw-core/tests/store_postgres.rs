@@ -106,29 +106,20 @@ async fn a_silent_writer_holds_a_takeover_up_for_seconds_only() {
     let store = PostgresStore::connect(&url).await.unwrap();
     let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
     let mut watcher = PgConnection::connect(&url).await.unwrap();
-    let mut attempts = 0;
-    let (late, write) = loop {
-        attempts += 1;
-        assert!(
-            attempts < 50,
-            "no write was ever seen between two statements"
-        );
-        let late = model(&format!("late-{attempts}"));
-        let mut write = Box::pin({
-            let (store, late) = (store.clone(), late.clone());
-            async move { store.insert_model(epoch, &late).await }
-        });
-        // On a busy machine the database may answer within one poll, and the write is over: the next one then.
-        let mut over = false;
-        while !over && !lease_is_locked(&mut watcher).await {
-            let once = poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
-            over = once.is_ready();
-            sleep(POLL).await;
-        }
-        if !over {
-            break (late, write);
-        }
-    };
+    // The database takes its time over the insertion, so that the write is seen amid its transaction.
+    run(&mut watcher, SLOW).await;
+    let trigger = "CREATE TRIGGER slow BEFORE INSERT ON llmgw.model EXECUTE FUNCTION llmgw.slow()";
+    run(&mut watcher, trigger).await;
+    let late = model("late");
+    let mut write = Box::pin({
+        let (store, late) = (store.clone(), late.clone());
+        async move { store.insert_model(epoch, &late).await }
+    });
+    while !lease_is_locked(&mut watcher).await {
+        let once = poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await;
+        assert!(once.is_pending(), "{once:?}");
+        sleep(POLL).await;
+    }
     let begun = Instant::now();
     let taken = store.acquire_lease("a", LONG).await.unwrap();
     let took = begun.elapsed();
@@ -399,6 +390,10 @@ fn usage() -> UsageRecord {
 }
 
 const LONG: Duration = Duration::from_secs(60);
+const SLOW: &str = "
+    CREATE FUNCTION llmgw.slow() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$";
+
 const POLL: Duration = Duration::from_millis(2);
 
 const WAITING_FOR_LOCK: &str = "

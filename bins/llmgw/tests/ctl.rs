@@ -245,9 +245,9 @@ async fn a_wrong_definition_is_refused_with_its_place() {
     assert!(ran.err.starts_with(&place), "{ran:?}");
     assert_eq!((ran.code, ran.err.lines().nth(1)), (Some(2), Some(hint)));
 
-    let unknown = plane.file("unknown.yaml", &format!("{DEFINITION}    gpus: 2\n"));
+    let unknown = plane.file("unknown.yaml", &format!("{DEFINITION}    gpu_count: 2\n"));
     let error = format!(
-        "error: {unknown}:6:5: unknown field `gpus`, expected one of name, engine, memory, context, parallel"
+        "error: {unknown}:6:5: unknown field `gpu_count`, expected one of name, engine, memory, context, parallel, gpus, cpu, disk, shards, fabric, pool, labels, prefer"
     );
     plane
         .ctl(&["add", "-f", &unknown])

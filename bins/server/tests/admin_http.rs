@@ -183,11 +183,11 @@ async fn a_wrong_definition_is_refused_with_the_path_of_the_field() {
             (400, "invalid_request", r#"profiles[0].memory: "much""#),
         ),
         post(
-            r#"{"name":"a","source":"file:/x","profiles":[{"memory":1,"gpus":2}]}"#,
+            r#"{"name":"a","source":"file:/x","profiles":[{"memory":1,"gpu_count":2}]}"#,
             (
                 400,
                 "invalid_request",
-                "profiles[0].gpus: unknown field `gpus`",
+                "profiles[0].gpu_count: unknown field `gpu_count`",
             ),
         ),
         post(

@@ -20,6 +20,7 @@ use llmgw_core::{
         engine::{Provision, ProvisionState},
         node::{Gpu, NodeFacts, NodeState},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
+        weights::DISK_RESERVE,
     },
     id::{EngineName, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
@@ -210,7 +211,7 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             },
             memory_allocatable: facts.memory.map(|memory| memory.allocatable),
             cpu: facts.cpu.as_ref().map(|cpu| Cores::whole(cpu.cores)),
-            disk_free: facts.disk.as_ref().map(|disk| disk.free),
+            disk_free: facts.disk.as_ref().map(|disk| disk.free - DISK_RESERVE),
             disk_shared: facts.disk.as_ref().is_some_and(|disk| disk.shared),
             gpus: facts.gpus.as_deref().map(fleet_gpus),
             labels: facts.labels.clone(),
@@ -280,7 +281,7 @@ fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duratio
         match status.state {
             ReplicaState::Failed => Some(Action::Fail {
                 replica: *id,
-                error: failure(status),
+                error: status.failure(),
                 log_tail: status.log_tail.clone(),
             }),
             // An agent that is told to end ends its engines: nobody's failure.
@@ -292,22 +293,6 @@ fn take_in_failures(_: &Intent, observed: &Observed, memory: &Memory, _: Duratio
         }
     };
     memory.assignments.iter().filter_map(ended).collect()
-}
-
-/// What went wrong, with the last thing that the engine said: an exit code alone helps nobody.
-fn failure(status: &ReplicaStatus) -> String {
-    let error = status
-        .error
-        .as_deref()
-        .unwrap_or("failed without saying why");
-    let said = status.log_tail.iter().rev();
-    match said.map(|line| line.trim()).find(|line| !line.is_empty()) {
-        Some(line) => format!(
-            "{error}: {}",
-            line.chars().take(MAX_SAID).collect::<String>()
-        ),
-        None => error.to_owned(),
-    }
 }
 
 fn let_go(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Vec<Action> {
@@ -490,8 +475,6 @@ fn fleet_gpus(gpus: &[Gpu]) -> Vec<FleetGpu> {
         .collect()
 }
 
-/// Characters of an engine's last line that go into a reason.
-const MAX_SAID: usize = 300;
 /// Seven heartbeats: a node that is only slow is not lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
 /// An agent says every replica of a desired state as soon as it has read it; this is for a slow one.

@@ -223,11 +223,11 @@ impl Server {
         let serving = gateway.serve(clients, drain.clone());
         fronts.spawn(async move {
             let drained = serving.await;
-            if drained.connections_cut > 0 || drained.usage_lost > 0 {
-                tracing::warn!(
-                    connections_cut = drained.connections_cut,
-                    usage_lost = drained.usage_lost,
-                    "the gateway did not end cleanly"
+            // That connections were cut has been said by the gateway itself.
+            if drained.usage_lost > 0 {
+                tracing::error!(
+                    calls = drained.usage_lost,
+                    "the usage of some calls could not be written and is lost"
                 );
             }
         });

@@ -83,6 +83,22 @@ pub struct ReplicaStatus {
     pub log_tail: Vec<String>,
 }
 
+impl ReplicaStatus {
+    /// What went wrong, with the last thing that the engine said: an exit code alone helps nobody.
+    #[must_use]
+    pub fn failure(&self) -> String {
+        let error = self.error.as_deref().unwrap_or("failed without saying why");
+        let said = self.log_tail.iter().rev();
+        match said.map(|line| line.trim()).find(|line| !line.is_empty()) {
+            Some(line) => {
+                let line: String = line.chars().take(MAX_SAID).collect();
+                format!("{error}: {line}")
+            }
+            None => error.to_owned(),
+        }
+    }
+}
+
 impl ReplicaState {
     /// The state as it stands in tables and JSON.
     #[must_use]
@@ -107,3 +123,6 @@ impl ReplicaState {
         !matches!(self, Self::Stopped | Self::Failed)
     }
 }
+
+/// Characters of an engine's last line that go into a reason.
+const MAX_SAID: usize = 300;

@@ -477,6 +477,24 @@ async fn a_lost_node_that_is_heard_again_keeps_what_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_that_fails_is_pointed_out_before_it_is_parked() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    agent.told().await;
+    agent.report(ReplicaState::Failed).await;
+    // It is told to end what has failed: the failure was taken in.
+    agent.told().await;
+    let summary = running.handle.summary().await.unwrap();
+    let line = "m has failed once: it broke";
+    assert!(
+        summary.attention.iter().any(|told| told == line),
+        "{summary:?}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_whose_agent_has_ended_is_not_waited_for() {
     let running = controller(vec![model("m", "1GiB")]).await;
     let mut agent = running.agent().await;

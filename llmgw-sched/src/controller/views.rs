@@ -271,6 +271,18 @@ fn attention(
             name = model.name,
         )
     }));
+    let failing = models
+        .iter()
+        .filter(|model| !model.parked && model.failures > 0);
+    lines.extend(failing.filter_map(|model| {
+        let error = model.last_error.as_deref()?;
+        let times = if model.failures == 1 {
+            "once".to_owned()
+        } else {
+            format!("{} times in a row", model.failures)
+        };
+        Some(format!("{} has failed {times}: {error}", model.name))
+    }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;

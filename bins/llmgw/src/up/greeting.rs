@@ -33,7 +33,8 @@ impl Greeting {
         match &self.key {
             KeyIs::Shown(secret) => say(&format!("the API key, shown this once: {secret}")),
             KeyIs::InFile(file) => say(&format!("the API key is in {}", file.display())),
-            KeyIs::ShownBefore => say("the API key is one that was made before; \
+            KeyIs::ShownBefore => say("the API key is one that was made before: \
+                 `export LLMGW_API_KEY=sk-llmgw-…` for the line below; \
                  lost it? `llmgw ctl keys create NAME` makes another"),
         }
         let usual = default_data_dir().and_then(|usual| usual.canonicalize().ok());

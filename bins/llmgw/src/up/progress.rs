@@ -261,8 +261,7 @@ fn step_of_replica(status: &ReplicaStatus) -> Item {
 }
 
 fn failure(status: &ReplicaStatus) -> String {
-    let error = status.error.as_deref().unwrap_or("no reason was given");
-    format!("{}: failed: {error}", status.spec.model)
+    format!("{}: failed: {}", status.spec.model, status.failure())
 }
 
 /// Whether a replica was made before `since`: its id tells when.

@@ -23,7 +23,7 @@ use std::{
 };
 
 use llmgw_core::{
-    cluster::weights::{FetchProgress, Sha256Digest, Source, Weights},
+    cluster::weights::{DISK_RESERVE, FetchProgress, Sha256Digest, Source, Weights},
     fetch::{FetchError, FetchTimes, Fetcher},
     units::Bytes,
 };
@@ -322,7 +322,5 @@ impl Shop {
 }
 
 const HUB: &str = "https://huggingface.co";
-/// What a node needs to go on working: logs, the journal, an upgrade.
-const DISK_RESERVE: Bytes = Bytes::gib(1);
 /// `pip` itself gives up a connection after 15 s and tries it five times.
 const PIP_SILENCE: Duration = Duration::from_secs(300);

@@ -295,6 +295,9 @@ impl<'de> Deserialize<'de> for Sha256Digest {
     }
 }
 
+/// What stays free on the disk that holds weights: for logs, the journal, an upgrade. Neither placed on nor written to.
+pub const DISK_RESERVE: Bytes = Bytes::gib(1);
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

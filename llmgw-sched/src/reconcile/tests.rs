@@ -510,3 +510,20 @@ fn cards_that_have_no_number_of_their_own_are_numbered_by_their_place() {
     assert_eq!(gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(gpus[0].memory, None);
 }
+
+#[test]
+fn what_the_agent_keeps_free_of_its_disk_is_not_placed_on() {
+    let mut node = observed_node(1);
+    node.facts.disk = Some(node::Disk {
+        mount: "/".into(),
+        total: Bytes::gib(10),
+        free: Bytes::gib(3),
+        shared: false,
+    });
+    let observed = Observed {
+        nodes: BTreeMap::from([(NodeId::generate(), node)]),
+        ..Observed::default()
+    };
+    let fleet = fleet(&intent(1), &observed, &Memory::default(), seconds(1));
+    assert_eq!(fleet.nodes[0].disk_free, Some(Bytes::gib(2)));
+}

@@ -48,7 +48,7 @@ use self::{
     loop_task::{Event, LoopTask},
     snapshot::{Entry, Snapshot},
 };
-use crate::{lease::Elector, reconcile::Memory};
+use crate::{lease::Elector, planner::policy::PolicyName, reconcile::Memory};
 
 /// What a controller is told.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub struct ControllerConfig {
     pub declared: Vec<Model>,
     /// Engines that every node should have.
     pub engines: Vec<WantedEngine>,
+    /// Which policy places.
+    pub policy: PolicyName,
 }
 
 /// What a controller works with.
@@ -176,6 +178,7 @@ impl ControllerConfig {
             settle,
             declared,
             engines,
+            policy,
         } = self;
         let ControllerDeps {
             store,
@@ -191,6 +194,7 @@ impl ControllerConfig {
         let settings = SettingsView {
             models: declared.iter().cloned().map(Into::into).collect(),
             engines: engines.clone(),
+            placement_policy: policy.to_string(),
             lease_ttl_seconds: lease_ttl.as_secs(),
             settle_seconds: settle.as_secs(),
         };
@@ -229,6 +233,7 @@ impl ControllerConfig {
         let task = LoopTask::new(loop_task::Setup {
             entries,
             engines,
+            policy,
             memory,
             epoch: epoch.0,
             shared: Arc::clone(&shared),

@@ -30,7 +30,7 @@ use llmgw_core::{
 pub use self::memory::{Assignment, History, Memory};
 use crate::{
     fleet::{Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
-    planner::{Wanted, plan},
+    planner::{Options, Wanted, plan_with, policy::PolicyName},
 };
 
 /// What should run.
@@ -40,6 +40,19 @@ pub struct Intent {
     pub models: BTreeMap<ModelName, Model>,
     /// Engines that every node should have.
     pub engines: Vec<EngineName>,
+    /// Which policy places.
+    pub policy: PolicyName,
+}
+
+impl Intent {
+    /// How to plan.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options {
+            policy: self.policy,
+            ..Options::default()
+        }
+    }
 }
 
 /// What is, as agents and the gateway tell it.
@@ -403,7 +416,8 @@ fn place(
     let wanted = Wanted {
         models: intent.models.values().filter(eligible).cloned().collect(),
     };
-    let (plan, reports) = plan(&fleet(intent, observed, memory, now), &wanted);
+    let fleet = fleet(intent, observed, memory, now);
+    let (plan, reports) = plan_with(&fleet, &wanted, &intent.options());
     // What waits for another start on its GPU is placed once that has ended; until then its room is not given away,
     // for a plan is made anew from the same models in the same order. No agent starts shards yet.
     let starts = plan

@@ -125,6 +125,7 @@ impl ServerArgs {
             cluster_listen,
             api_key_file: self.api_key_file,
             engines: settings.wanted_engines(),
+            policy: settings.policy,
             models: settings.models,
             settle,
         })

@@ -19,6 +19,7 @@ use llmgw_core::{
 use llmgw_sched::controller::{
     Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
 };
+use llmgw_sched::planner::policy::PolicyName;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -51,6 +52,8 @@ pub struct ServerConfig {
     pub models: Vec<Model>,
     /// Engines that every node should have.
     pub engines: Vec<WantedEngine>,
+    /// Which policy places.
+    pub policy: PolicyName,
     /// How long to listen for agents that ran on before anything is placed.
     pub settle: Duration,
 }
@@ -111,6 +114,7 @@ impl ServerConfig {
             api_key_file,
             models,
             engines,
+            policy,
             settle,
         } = self;
         require_loopback(ADMIN, admin_listen, ADMIN_LOOPBACK_ONLY)?;
@@ -138,6 +142,7 @@ impl ServerConfig {
             settle,
             declared: models,
             engines,
+            policy,
         };
         let deps = ControllerDeps {
             store: Arc::clone(&store),

@@ -7,6 +7,7 @@
 //!     profiles: [{memory: 1GiB}]
 //! engines:
 //!   llamacpp: {path: /opt/llama.cpp/llama-server}
+//! placement: {policy: spread}
 //! ```
 
 use std::{
@@ -25,6 +26,7 @@ use llmgw_core::{
     id::EngineName,
     units::Bytes,
 };
+use llmgw_sched::planner::policy::PolicyName;
 use serde::{
     Deserialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -40,6 +42,8 @@ pub struct Settings {
     pub models: Vec<Model>,
     /// Where builds come from, for engines that are named.
     pub engines: BTreeMap<EngineName, EngineSource>,
+    /// Which policy places.
+    pub policy: PolicyName,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +53,15 @@ struct SettingsFile {
     models: Vec<ModelDefinition>,
     #[serde(default)]
     engines: BTreeMap<EngineName, EngineSettings>,
+    #[serde(default)]
+    placement: PlacementSettings,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlacementSettings {
+    #[serde(default)]
+    policy: PolicyName,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,7 +113,11 @@ impl Settings {
             }
             engines.insert(name, path.map_or(EngineSource::Auto, EngineSource::Path));
         }
-        Ok(Self { models, engines })
+        Ok(Self {
+            models,
+            engines,
+            policy: file.placement.policy,
+        })
     }
 
     /// The engines that every node should have.
@@ -268,6 +285,24 @@ mod tests {
         assert_eq!(
             model_flag("starter").unwrap().name().as_str(),
             "smollm2-135m"
+        );
+    }
+
+    #[test]
+    fn the_policy_that_places_is_chosen_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("llmgw.yaml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::read(&path)
+        };
+        assert_eq!(read("models: []").unwrap().policy, PolicyName::Scarcity);
+        let spread = read("placement: {policy: spread}").unwrap();
+        assert_eq!(spread.policy, PolicyName::Spread);
+        let error = read("placement: {policy: random}").unwrap_err().render();
+        assert!(
+            error.contains("random") && error.contains("best_fit"),
+            "{error}"
         );
     }
 

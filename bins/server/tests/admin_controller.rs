@@ -19,7 +19,10 @@ use llmgw_core::{
     testing::control::{Fixture, conformance},
     units::Bytes,
 };
-use llmgw_sched::controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle};
+use llmgw_sched::{
+    controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle},
+    planner::policy::PolicyName,
+};
 use llmgw_server::admin::{AdminDeps, serve};
 use serde_json::json;
 use tokio::{
@@ -62,6 +65,7 @@ async fn controller() -> Running {
         settle: Duration::ZERO,
         declared: vec![declared()],
         engines: Vec::new(),
+        policy: PolicyName::default(),
     };
     let deps = ControllerDeps {
         hashing_key: HashingKey::from_bytes([1; 32]),

@@ -293,6 +293,9 @@ pub struct SettingsView {
     pub models: Vec<ModelDefinition>,
     /// Engines that every node should have.
     pub engines: Vec<WantedEngine>,
+    /// Which policy places, such as `scarcity` or `spread`.
+    #[serde(default)]
+    pub placement_policy: String,
     /// How long the lease lasts, in seconds.
     pub lease_ttl_seconds: u64,
     /// How long agents are listened for before anything is placed, in seconds.

@@ -26,6 +26,7 @@ use super::{
     session::Outbox,
     snapshot::{Entry, Snapshot},
 };
+use crate::planner::policy::PolicyName;
 use crate::reconcile::{Action, Memory, ObservedNode, is_lost, step};
 
 /// What the loop is told.
@@ -72,6 +73,7 @@ pub(super) enum Event {
 pub(super) struct Setup {
     pub(super) entries: BTreeMap<ModelName, Entry>,
     pub(super) engines: Vec<WantedEngine>,
+    pub(super) policy: PolicyName,
     pub(super) memory: Memory,
     pub(super) epoch: u64,
     pub(super) shared: Arc<Shared>,
@@ -116,6 +118,7 @@ impl LoopTask {
         let Setup {
             entries,
             engines,
+            policy,
             memory,
             epoch,
             shared,
@@ -128,6 +131,7 @@ impl LoopTask {
                 entries,
                 memory,
                 engines: engines.iter().map(|engine| engine.name.clone()).collect(),
+                policy,
                 ..Snapshot::default()
             },
             shared,

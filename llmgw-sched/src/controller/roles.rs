@@ -103,13 +103,9 @@ impl Catalog for ControllerHandle {
         let now = shared.clock.monotonic();
         let entry = known(&snapshot, name)?;
         let model = &entry.model;
-        let fleet = reconcile::fleet(
-            &snapshot.intent(),
-            &snapshot.observed,
-            &snapshot.memory,
-            now,
-        );
-        let report = planner::trial(&fleet, model);
+        let intent = snapshot.intent();
+        let fleet = reconcile::fleet(&intent, &snapshot.observed, &snapshot.memory, now);
+        let report = planner::trial_with(&fleet, model, &intent.options());
         let standing = standing::waiting(
             model,
             &snapshot.observed,

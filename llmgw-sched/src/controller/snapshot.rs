@@ -11,7 +11,10 @@ use llmgw_core::{
     route::{Endpoint, ModelRoute},
 };
 
-use crate::reconcile::{Intent, Memory, Observed, standing};
+use crate::{
+    planner::policy::PolicyName,
+    reconcile::{Intent, Memory, Observed, standing},
+};
 
 /// The state of the loop after a step. Immutable.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,7 @@ pub(super) struct Snapshot {
     pub(super) memory: Memory,
     /// Engines that every node should have.
     pub(super) engines: Vec<EngineName>,
+    pub(super) policy: PolicyName,
     /// The last trial of each model that lacks replicas.
     pub(super) reports: BTreeMap<ModelName, Report>,
     /// Whether agents have followed a later control plane than the store knew.
@@ -46,6 +50,7 @@ impl Snapshot {
         Intent {
             models: models.collect(),
             engines: self.engines.clone(),
+            policy: self.policy,
         }
     }
 

@@ -57,6 +57,7 @@ async fn restarted(
         settle: Duration::ZERO,
         declared,
         engines: Vec::new(),
+        policy: PolicyName::default(),
     };
     let deps = ControllerDeps {
         store: Arc::clone(&store) as Arc<dyn Store>,

@@ -13,7 +13,7 @@
 //! | [`PolicyName::Clustering`] | that runs demands of the same kind | published with it |
 //! | [`PolicyName::Spread`] | with most left afterwards | - |
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,20 @@ pub enum PolicyName {
     Clustering,
     /// The loosest fit.
     Spread,
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Scarcity => "scarcity",
+            Self::FragmentationGradient => "fragmentation_gradient",
+            Self::BestFit => "best_fit",
+            Self::DotProduct => "dot_product",
+            Self::Packing => "packing",
+            Self::Clustering => "clustering",
+            Self::Spread => "spread",
+        })
+    }
 }
 
 /// How good a node is for a demand: more is better, compared field by field in this order.

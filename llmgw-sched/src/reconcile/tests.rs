@@ -25,6 +25,7 @@ fn intent(replicas: u32) -> Intent {
     Intent {
         models: BTreeMap::from([(model.name().clone(), model)]),
         engines: Vec::new(),
+        policy: PolicyName::default(),
     }
 }
 

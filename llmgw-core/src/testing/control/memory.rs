@@ -289,6 +289,7 @@ impl Settings for MemoryControl {
         Ok(SettingsView {
             models: declared.map(|kept| kept.model.clone().into()).collect(),
             engines: Vec::new(),
+            placement_policy: "scarcity".to_owned(),
             lease_ttl_seconds: 10,
             settle_seconds: 0,
         })

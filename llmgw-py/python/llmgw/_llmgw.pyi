@@ -31,11 +31,11 @@ __all__ = [
     "Stop",
     "Summary",
     "Usage",
+    "_shutdown",
     "plan",
     "plan_async",
     "what_if",
     "what_if_async",
-    "_shutdown",
 ]
 
 _ReplicaState: TypeAlias = Literal[

@@ -29,6 +29,13 @@ pub fn what_if(
     changes: &[Change],
     options: &Options,
 ) -> Result<Outcome, DefinitionError> {
+    if changes.len() > MOST_CHANGES {
+        let problem = format!(
+            "{} changes; {MOST_CHANGES} can be made at once",
+            changes.len()
+        );
+        return Err(wrong("changes", problem, "ask about fewer at a time"));
+    }
     let before = Settled::of(fleet.sorted(), wanted.clone(), options);
     let mut scene = Scene::of(&before);
     for (index, change) in changes.iter().enumerate() {
@@ -43,6 +50,7 @@ pub fn what_if(
         mut gone,
         ended,
         why,
+        added: _,
     } = scene;
     let wanted = Wanted {
         models: models.into_values().collect(),
@@ -136,6 +144,8 @@ struct Scene {
     /// Replicas of models that are wanted no more.
     ended: Vec<(FleetReplica, String)>,
     why: BTreeMap<ReplicaId, Why>,
+    /// Nodes that were added so far.
+    added: u32,
 }
 
 // === impl Settled ===
@@ -165,6 +175,7 @@ impl Scene {
             gone: Vec::new(),
             ended: Vec::new(),
             why: BTreeMap::new(),
+            added: 0,
         }
     }
 
@@ -225,18 +236,13 @@ impl Scene {
                     let problem = format!("{count} nodes; 1 to {MOST_ADDED} can be");
                     return Err(wrong("add_nodes.count", problem, ""));
                 }
-                let model = self.fleet.nodes.get(at).cloned();
-                for number in 0..*count {
-                    self.fleet
-                        .nodes
-                        .extend(model.as_ref().map(|like| FleetNode {
-                            id: NodeId::imagined(u64::from(number) + 1),
-                            hostname: format!("new-{}", number + 1),
-                            state: NodeState::Ready,
-                            replicas: Vec::new(),
-                            ..like.clone()
-                        }));
+                let all = self.added.saturating_add(*count);
+                if all > MOST_ADDED {
+                    let problem = format!("{all} nodes in all; {MOST_ADDED} can be");
+                    return Err(wrong("add_nodes.count", problem, ""));
                 }
+                self.added = all;
+                self.add_nodes(at, *count);
             }
         }
         Ok(())
@@ -265,6 +271,27 @@ impl Scene {
                 let problem = format!("{} nodes are called {name}", found.len());
                 Err(wrong(field, problem, "name it by its id"))
             }
+        }
+    }
+
+    /// Adds empty nodes like the one at this place. Their names and ids are those that no node has.
+    fn add_nodes(&mut self, at: usize, count: u32) {
+        let Some(like) = self.fleet.nodes.get(at).cloned() else {
+            return;
+        };
+        let nodes = self.fleet.nodes.iter();
+        let taken: BTreeSet<NodeId> = nodes.clone().map(|node| node.id).collect();
+        let called: BTreeSet<String> = nodes.map(|node| node.hostname.clone()).collect();
+        let names = (1_u64..).map(|number| (NodeId::imagined(number), format!("new-{number}")));
+        let fresh = names.filter(|(id, name)| !taken.contains(id) && !called.contains(name));
+        for (id, hostname) in fresh.take(usize::try_from(count).unwrap_or(0)) {
+            self.fleet.nodes.push(FleetNode {
+                id,
+                hostname,
+                state: NodeState::Ready,
+                replicas: Vec::new(),
+                ..like.clone()
+            });
         }
     }
 
@@ -370,6 +397,8 @@ fn wrong(field: &str, problem: String, hint: &str) -> DefinitionError {
 
 /// Enough to see what a rack would bring.
 const MOST_ADDED: u32 = 1_000;
+/// A question that is larger would take longer than anybody waits.
+const MOST_CHANGES: usize = 1_000;
 
 #[cfg(test)]
 mod tests;

@@ -160,6 +160,34 @@ fn nodes_more_place_what_lacked_one() {
 }
 
 #[test]
+fn nodes_that_are_added_twice_are_each_their_own() {
+    let wanted = wanted(&[definition("a", 4, 6)]);
+    let one = json!({"add_nodes": {"like": "box-1", "count": 1}});
+    let two = json!({"add_nodes": {"like": "new-1", "count": 2}});
+    let outcome = asked(&fleet(&[8]), &wanted, json!([one, two]));
+    let nodes: BTreeSet<(NodeId, &str)> = outcome
+        .starts
+        .iter()
+        .map(|start| (start.node, start.hostname.as_str()))
+        .collect();
+    let hosts: Vec<&str> = nodes.iter().map(|(_, name)| *name).collect();
+    assert_eq!(hosts, ["new-1", "new-2", "new-3"], "{outcome:?}");
+    assert_eq!(outcome.lacking_already, []);
+}
+
+#[test]
+fn a_question_that_is_too_large_is_refused() {
+    let wanted = wanted(&[definition("a", 1, 4)]);
+    let many = vec![json!({"drain": "box-1"}); 1_001];
+    let error = answered(&fleet(&[8]), &wanted, json!(many)).unwrap_err();
+    assert_eq!(error.field, "changes");
+    let nodes = json!({"add_nodes": {"like": "box-1", "count": 600}});
+    let error = answered(&fleet(&[8]), &wanted, json!([nodes, nodes])).unwrap_err();
+    assert_eq!(error.field, "changes[1].add_nodes.count");
+    assert_eq!(error.problem, "1200 nodes in all; 1000 can be");
+}
+
+#[test]
 fn a_change_that_can_not_be_made_is_named_by_its_path() {
     let wanted = wanted(&[definition("a", 1, 4)]);
     for (change, field) in [

@@ -22,12 +22,15 @@ use reqwest::{
     Client, Method, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    api::admin::{
-        Added, CreatedKey, Explanation, JobView, KeyRequest, KeyView, ModelView, NodeView, Removed,
-        ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
+    api::{
+        admin::{
+            Added, CreatedKey, Explanation, JobView, KeyRequest, KeyView, ModelView, NodeView,
+            Removed, ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
+        },
+        whatif::{Change, Outcome, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition},
     control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy},
@@ -147,14 +150,7 @@ impl Catalog for AdminClient {
     }
 
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
-        let json = serde_json::to_vec(&definition)
-            .map_err(|error| ControlError::new(Code::Internal, error.to_string()))?;
-        if json.len() > MAX_DEFINITION {
-            return Err(ControlError::new(
-                Code::RequestTooLarge,
-                "the definition is larger than 1 MiB",
-            ));
-        }
+        let json = body("the definition", &definition)?;
         let url = self.route(&["models"]);
         let Added { added } = self.ask(Method::POST, url, Some(json)).await?;
         Ok(added)
@@ -190,6 +186,13 @@ impl Fleet for AdminClient {
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
         self.read("replicas", model).await
     }
+
+    async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {
+        let changes = changes.to_vec();
+        let json = body("the question", &WhatIf { changes })?;
+        self.ask(Method::POST, self.route(&["plan"]), Some(json))
+            .await
+    }
 }
 
 #[async_trait]
@@ -207,8 +210,7 @@ impl Tenancy for AdminClient {
 
     async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
         let name = name.to_owned();
-        let json = serde_json::to_vec(&KeyRequest { name })
-            .map_err(|error| ControlError::new(Code::Internal, error.to_string()))?;
+        let json = body("the name", &KeyRequest { name })?;
         self.ask(Method::POST, self.route(&["keys"]), Some(json))
             .await
     }
@@ -245,8 +247,19 @@ impl Audit for AdminClient {
     }
 }
 
+/// What is sent, unless it is larger than the admin API takes.
+fn body(what: &str, value: &impl Serialize) -> Result<Vec<u8>, ControlError> {
+    let json = serde_json::to_vec(value)
+        .map_err(|error| ControlError::new(Code::Internal, error.to_string()))?;
+    if json.len() > MAX_BODY {
+        let message = format!("{what} is larger than 1 MiB");
+        return Err(ControlError::new(Code::RequestTooLarge, message));
+    }
+    Ok(json)
+}
+
 /// What the admin API takes: larger bodies need not be sent.
-const MAX_DEFINITION: usize = 1 << 20;
+const MAX_BODY: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

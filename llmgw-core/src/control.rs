@@ -9,9 +9,12 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 
 use crate::{
-    api::admin::{
-        CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, ReplicaView,
-        SettingsView, Summary, UsageView,
+    api::{
+        admin::{
+            CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, ReplicaView,
+            SettingsView, Summary, UsageView,
+        },
+        whatif::{Change, Outcome},
     },
     cluster::{
         audit::AuditEntry,
@@ -88,6 +91,13 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     ///
     /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
+
+    /// What these changes would do, made in this order and all together. Asks, and changes nothing: it is no order,
+    /// and leaves no entry in the audit log. Nodes are named by host name or id, models by their own name.
+    ///
+    /// MUST refuse a change that can't be made ([`Code::InvalidRequest`]); the message begins with its path, such as
+    /// `changes[0].drain: `.
+    async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError>;
 }
 
 /// Who may use the models: API keys, so far.
@@ -219,6 +229,17 @@ impl ControlError {
     }
 }
 
+impl From<DefinitionError> for ControlError {
+    /// What can't be right is said with its path.
+    fn from(error: DefinitionError) -> Self {
+        Self {
+            code: Code::InvalidRequest,
+            message: error.to_string(),
+            hint: error.hint,
+        }
+    }
+}
+
 impl Coded for ControlError {
     fn code(&self) -> Code {
         self.code
@@ -307,14 +328,9 @@ pub fn check_addition<'a>(
     definition: ModelDefinition,
     existing: impl IntoIterator<Item = &'a Model>,
 ) -> Result<Model, ControlError> {
-    let refused = |error: DefinitionError| ControlError {
-        code: Code::InvalidRequest,
-        message: error.to_string(),
-        hint: error.hint,
-    };
-    let model = Model::try_from(definition).map_err(refused)?;
+    let model = Model::try_from(definition)?;
     if let Some(error) = model.cannot_start() {
-        return Err(refused(error));
+        return Err(error.into());
     }
     for other in existing {
         let names = std::iter::once(model.name()).chain(model.aliases());

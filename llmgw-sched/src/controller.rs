@@ -39,7 +39,7 @@ use llmgw_core::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, Semaphore, mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -153,6 +153,8 @@ struct Shared {
     settings: SettingsView,
     /// Writes, one at a time: each is checked against what the last one left.
     writes: Mutex<()>,
+    /// Whoever plans what nobody does holds it meanwhile.
+    plans: Arc<Semaphore>,
     tasks: TaskTracker,
     stopping: CancellationToken,
     standing_down: CancellationToken,
@@ -222,6 +224,7 @@ impl ControllerConfig {
             keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
             settings,
             writes: Mutex::new(()),
+            plans: Arc::new(Semaphore::new(1)),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             standing_down: CancellationToken::new(),

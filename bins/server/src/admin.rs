@@ -15,7 +15,7 @@ mod watch;
 
 use axum::{
     Router, middleware,
-    routing::{delete, get},
+    routing::{delete, get, post},
 };
 use llmgw_core::control::Control;
 use tokio::net::TcpListener;
@@ -70,6 +70,7 @@ pub fn router(deps: AdminDeps) -> Router {
         .route("/api/v1/settings", get(tenancy::settings))
         .route("/api/v1/jobs", get(tenancy::jobs))
         .route("/api/v1/audit", get(tenancy::audit))
+        .route("/api/v1/plan", post(fleet::plan))
         .route("/api/v1/explain-placement", get(models::explain))
         .route("/api/v1/models", get(models::list).post(models::add))
         // Names may contain `/`, so that they may take several segments.

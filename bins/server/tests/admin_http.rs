@@ -13,7 +13,10 @@ use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use llmgw_core::{
-    api::admin::{NodeView, ReplicaView, Summary},
+    api::{
+        admin::{NodeView, ReplicaView, Summary},
+        whatif::{Change, Outcome},
+    },
     control::{Control, ControlError, Fleet},
     error::Code,
     id::ModelName,
@@ -107,6 +110,72 @@ async fn lists_are_bare_arrays_and_the_summary_is_an_object() {
     }
     let summary = ask(Method::GET, "/api/v1/summary", "").await.into_body();
     assert_eq!(summary["models_total"], 4);
+}
+
+#[tokio::test]
+async fn changes_are_answered_with_what_they_would_do() {
+    let changes = json!({"changes": [{"drain": "alpha"}, {"add": {
+        "name": "new", "source": "file:/new.gguf", "profiles": [{"memory": "400GB"}],
+    }}]});
+    let answer = ask(Method::POST, "/api/v1/plan", changes.to_string()).await;
+    assert_eq!(answer.status(), StatusCode::OK, "{}", answer.body());
+    let outcome: Outcome = serde_json::from_value(answer.into_body()).unwrap();
+    let lacking: Vec<&str> = outcome
+        .unplaceable
+        .iter()
+        .map(|report| report.model.as_str())
+        .collect();
+    assert_eq!(lacking, ["new", "org/qwen:7b", "smollm2-135m"]);
+    let already: Vec<&str> = outcome
+        .lacking_already
+        .iter()
+        .map(|name| name.as_str())
+        .collect();
+    assert_eq!(already, ["huge"]);
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_made_is_named_by_its_path() {
+    let path = "/api/v1/plan";
+    let case = |body: Value, says| {
+        let expected = (400, "invalid_request", says);
+        wrong(Method::POST, path, body.to_string(), expected)
+    };
+    let definition = |memory: &str| json!({"name": "n", "source": "file:/n.gguf", "profiles": [{"memory": memory}]});
+    each_is_refused([
+        case(
+            json!({"changes": [{"drain": "nowhere"}]}),
+            "changes[0].drain: there is no node nowhere",
+        ),
+        case(
+            json!({"changes": [{"add": definition("1GiB")}, {"add": definition("0")}]}),
+            "changes[1].add.profiles[0].memory: ",
+        ),
+        case(json!({"changes": [{"paint": "alpha"}]}), "changes[0]"),
+        case(
+            json!({"changes": [{"add": definition("much")}]}),
+            "changes[0].add.profiles[0].memory: ",
+        ),
+        case(
+            json!({"changes": [{"scale": ["tiny", 2]}]}),
+            "changes[0].scale: a list stands where an object should",
+        ),
+        case(
+            json!({"changes": [["drain", "alpha"]]}),
+            "changes[0]: a list stands where an object should",
+        ),
+        case(json!({"changes": [1]}), "changes[0]: "),
+        case(json!([]), "the body is a list, and should be an object"),
+        case(json!({}), "missing field `changes`"),
+    ])
+    .await;
+    let large = format!("{{\"changes\": []}}{}", " ".repeat(1 << 20));
+    let expected = (413, "request_too_large", "the body is larger than 1024 KiB");
+    each_is_refused([
+        wrong(Method::POST, path, large, expected),
+        wrong(Method::GET, path, "", (405, "method_not_allowed", "")),
+    ])
+    .await;
 }
 
 #[tokio::test]
@@ -428,6 +497,10 @@ impl Fleet for Silent {
     }
 
     async fn replicas(&self, _: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn plan(&self, _: &[Change]) -> Result<Outcome, ControlError> {
         std::future::pending().await
     }
 }

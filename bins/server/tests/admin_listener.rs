@@ -6,7 +6,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use llmgw_core::{
-    api::admin::{NodeView, ReplicaView, Summary},
+    api::{
+        admin::{NodeView, ReplicaView, Summary},
+        whatif::{Change, Outcome},
+    },
     control::{Control, ControlError, Fleet},
     id::ModelName,
     testing::control::MemoryControl,
@@ -235,6 +238,10 @@ impl Fleet for Gate {
     }
 
     async fn replicas(&self, _: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn plan(&self, _: &[Change]) -> Result<Outcome, ControlError> {
         std::future::pending().await
     }
 }

@@ -10,6 +10,7 @@ mod promises;
 mod sample;
 mod trial;
 mod verdict;
+mod what_if;
 
 pub use memory::MemoryControl;
 
@@ -64,6 +65,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     more::declared_models_are_in_the_settings(fixture).await?;
     more::jobs_are_ordered(control).await?;
     more::orders_are_written_down(control).await?;
+    more::a_question_says_what_would_be_and_changes_nothing(fixture).await?;
+    more::changes_that_cannot_be_made_are_named(fixture).await?;
     let after = promises::models(control).await?;
     let names = |views: &[ModelView]| -> Vec<ModelName> {
         views.iter().map(|view| view.name.clone()).collect()
@@ -121,6 +124,13 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &left.audit.audit(0, 1_000).await,
         &right.audit.audit(0, 1_000).await,
     )?;
+    for changes in more::questions(left).await {
+        equal(
+            "what changes would do",
+            &left.fleet.plan(&changes).await,
+            &right.fleet.plan(&changes).await,
+        )?;
+    }
     let mut names = vec![promises::name("conformance/unknown")?];
     for view in left.catalog.models().await.unwrap_or_default() {
         names.push(view.name);

@@ -4,7 +4,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use llmgw_core::{
-    api::admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
+    api::{
+        admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
+        whatif::{Change, Outcome},
+    },
     clock::Timestamp,
     cluster::catalog::ModelDefinition,
     control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition},
@@ -26,8 +29,9 @@ use super::{
     views::{self, Surroundings},
 };
 use crate::{
-    planner,
-    reconcile::{self, standing},
+    planner::{self, Options, Wanted},
+    reconcile::standing,
+    whatif::what_if,
 };
 
 #[async_trait]
@@ -103,9 +107,8 @@ impl Catalog for ControllerHandle {
         let now = shared.clock.monotonic();
         let entry = known(&snapshot, name)?;
         let model = &entry.model;
-        let intent = snapshot.intent();
-        let fleet = reconcile::fleet(&intent, &snapshot.observed, &snapshot.memory, now);
-        let report = planner::trial_with(&fleet, model, &intent.options());
+        let options = snapshot.intent().options();
+        let report = planner::trial_with(&snapshot.fleet(now), model, &options);
         let standing = standing::waiting(
             model,
             &snapshot.observed,
@@ -187,6 +190,26 @@ impl Fleet for ControllerHandle {
             traffic,
             shared.clock.monotonic(),
         ))
+    }
+
+    async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {
+        let shared = &self.shared;
+        // One at a time: each may keep a processor busy for a while, and the loop needs one too.
+        let turn = Arc::clone(&shared.plans).acquire_owned().await;
+        let turn = turn.map_err(|_| stopping())?;
+        let snapshot = shared.snapshot();
+        let now = shared.clock.monotonic();
+        let changes = changes.to_vec();
+        let answer = shared.tasks.spawn_blocking(move || {
+            let _held_to_the_end = turn;
+            let models = snapshot.entries.values().map(|entry| entry.model.clone());
+            let wanted = Wanted {
+                models: models.collect(),
+            };
+            what_if(&snapshot.fleet(now), &wanted, &changes, &Options::default())
+        });
+        let outcome = answer.await.map_err(|_| stopping())?;
+        outcome.map_err(ControlError::from)
     }
 }
 

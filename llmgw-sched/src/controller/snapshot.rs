@@ -12,8 +12,9 @@ use llmgw_core::{
 };
 
 use crate::{
+    fleet::Fleet,
     planner::policy::PolicyName,
-    reconcile::{Intent, Memory, Observed, standing},
+    reconcile::{self, Intent, Memory, Observed, standing},
 };
 
 /// The state of the loop after a step. Immutable.
@@ -52,6 +53,11 @@ impl Snapshot {
             engines: self.engines.clone(),
             policy: self.policy,
         }
+    }
+
+    /// The fleet as a decision is made from it.
+    pub(super) fn fleet(&self, now: Duration) -> Fleet {
+        reconcile::fleet(&self.intent(), &self.observed, &self.memory, now)
     }
 
     /// The model that answers to `name`.

@@ -2,14 +2,17 @@
 
 use futures_util::{SinkExt, StreamExt};
 use llmgw_core::{
-    api::agent::{DesiredState, Hello, NodeReport, PROTOCOL, ToAgent, ToServer},
+    api::{
+        agent::{DesiredState, Hello, NodeReport, PROTOCOL, ToAgent, ToServer},
+        whatif::Change,
+    },
     clock::RuntimeClock,
     cluster::{
         engine::{Provision, ProvisionState},
         node::{Memory, NodeFacts, NodeState},
         replica::{ReplicaState, ReplicaStatus},
     },
-    control::{Activation, Catalog, Fleet},
+    control::{Activation, Audit, Catalog, Fleet},
     error::Code,
     id::{ModelName, NodeId},
     route::Waiting,
@@ -241,6 +244,42 @@ async fn an_added_model_outlives_the_control_plane_and_a_removed_one_does_not() 
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
     assert_eq!(names, ["b"]);
     second.stop().await;
+}
+
+#[tokio::test]
+async fn what_changes_would_do_is_said_of_what_runs_and_nothing_is_done() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    let replica = agent.told().await.replicas[0].id;
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    let entries = running.handle.audit(0, 1_000).await.unwrap();
+    let nothing = running.handle.plan(&[]).await.unwrap();
+    assert!(nothing.is_nothing(), "{nothing:?}");
+
+    let fresh = serde_json::from_value(definition("new", "7GiB")).unwrap();
+    let changes = [Change::Remove(name("m")), Change::Add(Box::new(fresh))];
+    let outcome = running.handle.plan(&changes).await.unwrap();
+    let stops: Vec<_> = outcome.stops.iter().map(|stop| stop.replica).collect();
+    assert_eq!(stops, [replica]);
+    let starts: Vec<&str> = outcome
+        .starts
+        .iter()
+        .map(|start| start.hostname.as_str())
+        .collect();
+    assert_eq!(starts, ["box"]);
+    let lost = [Change::Lose(agent.node.to_string())];
+    let outcome = running.handle.plan(&lost).await.unwrap();
+    assert_eq!(outcome.unplaceable[0].model, name("m"));
+    let error = running.handle.plan(&[Change::Drain("x".into())]).await;
+    let message = error.unwrap_err().message;
+    assert_eq!(message, "changes[0].drain: there is no node x");
+
+    let models = running.handle.models().await.unwrap();
+    assert_eq!((models.len(), models[0].ready_replicas), (1, 1));
+    assert_eq!(running.handle.audit(0, 1_000).await.unwrap(), entries);
+    running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

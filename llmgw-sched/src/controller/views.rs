@@ -16,7 +16,7 @@ use llmgw_core::{
 };
 
 use super::snapshot::{Entry, Snapshot};
-use crate::reconcile::{Assignment, ObservedNode, fleet, is_lost, standing};
+use crate::reconcile::{Assignment, ObservedNode, is_lost, standing};
 
 /// What a summary needs besides the snapshot.
 #[derive(Clone, Debug)]
@@ -31,12 +31,7 @@ pub(super) struct Surroundings {
 }
 
 pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
-    let fleet = fleet(
-        &snapshot.intent(),
-        &snapshot.observed,
-        &snapshot.memory,
-        now,
-    );
+    let fleet = snapshot.fleet(now);
     let reserved: BTreeMap<NodeId, Bytes> = fleet
         .nodes
         .iter()

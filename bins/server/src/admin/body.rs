@@ -9,7 +9,10 @@ use axum::{
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body_util::BodyExt;
 use llmgw_core::{control::ControlError, error::Code, id::ModelName};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -142,8 +145,11 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
-        if !error.is_data() {
+        if !error.is_data() && serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
             return not_json(&error);
+        }
+        if let Err(misplaced) = refuse_lists_for_objects(bytes) {
+            return misplaced;
         }
         // A field that is missing or unknown is named in the error, and has no path but its parent's.
         if path == "." {
@@ -160,13 +166,14 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
 /// Refuses a list where an object should be. serde takes one for a struct, field after field, and whoever sends
 /// it means something else.
 ///
-/// No body that is taken here is a list, or has a list of lists.
+/// No body that is taken here is a list, or has a list of lists; and of the fields in [`OBJECTS`] none is one.
 fn refuse_lists_for_objects(bytes: &[u8]) -> Result<(), ControlError> {
-    let body: Value = serde_json::from_slice(bytes).map_err(|error| not_json(&error))?;
+    // What is no JSON to its end is for whoever reads it.
+    let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
     if body.is_array() {
         return Err(invalid("the body is a list, and should be an object"));
     }
-    match list_of_lists("", &body) {
+    match misplaced_list("", &body) {
         Some(path) => Err(invalid(format!(
             "{path}: a list stands where an object should"
         ))),
@@ -174,19 +181,23 @@ fn refuse_lists_for_objects(bytes: &[u8]) -> Result<(), ControlError> {
     }
 }
 
-/// Where the first list is that stands in another.
-fn list_of_lists(path: &str, value: &Value) -> Option<String> {
+/// Where the first list is that stands in another, or for an object.
+fn misplaced_list(path: &str, value: &Value) -> Option<String> {
     match value {
         Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
             let path = format!("{path}[{index}]");
             if item.is_array() {
                 return Some(path);
             }
-            list_of_lists(&path, item)
+            misplaced_list(&path, item)
         }),
         Value::Object(fields) => fields.iter().find_map(|(name, field)| {
             let dot = if path.is_empty() { "" } else { "." };
-            list_of_lists(&format!("{path}{dot}{name}"), field)
+            let path = format!("{path}{dot}{name}");
+            if field.is_array() && OBJECTS.contains(&name.as_str()) {
+                return Some(path);
+            }
+            misplaced_list(&path, field)
         }),
         _ => None,
     }
@@ -200,7 +211,9 @@ fn invalid(message: impl Into<String>) -> ControlError {
     ControlError::new(Code::InvalidRequest, message)
 }
 
-/// Definitions of models, by section 8 of the specification.
+/// Changes whose content is an object.
+const OBJECTS: [&str; 4] = ["add", "edit", "scale", "add_nodes"];
+/// Definitions of models and questions, by section 8 of the specification.
 const MAX_DEFINITION: usize = 1 << 20;
 const MAX_OTHER: usize = 64 << 10;
 const MAX_DISCARDED: usize = 4 << 20;

@@ -1,12 +1,18 @@
-//! `summary`, `nodes`, `replicas`, `usage`: what is.
+//! `summary`, `nodes`, `replicas`, `usage`: what is; `plan`: what would be.
 
 use axum::{Json, extract::State};
 use llmgw_core::{
-    api::admin::{NodeView, ReplicaView, Summary, UsageView},
+    api::{
+        admin::{NodeView, ReplicaView, Summary, UsageView},
+        whatif::{Outcome, WhatIf},
+    },
     control::Control,
 };
 
-use super::{body::ModelQuery, refusal::Refusal};
+use super::{
+    body::{JsonBody, ModelQuery},
+    refusal::Refusal,
+};
 
 pub(super) async fn summary(State(control): State<Control>) -> Result<Json<Summary>, Refusal> {
     Ok(Json(control.fleet.summary().await?))
@@ -25,4 +31,12 @@ pub(super) async fn replicas(
 
 pub(super) async fn usage(State(control): State<Control>) -> Result<Json<Vec<UsageView>>, Refusal> {
     Ok(Json(control.accounts.usage().await?))
+}
+
+/// Asks, and changes nothing.
+pub(super) async fn plan(
+    State(control): State<Control>,
+    JsonBody(WhatIf { changes }): JsonBody<WhatIf>,
+) -> Result<Json<Outcome>, Refusal> {
+    Ok(Json(control.fleet.plan(&changes).await?))
 }

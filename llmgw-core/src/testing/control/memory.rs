@@ -7,11 +7,14 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::trial::trial;
+use super::{trial::trial, what_if::Scene};
 use crate::{
-    api::admin::{
-        CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, ProfileView,
-        ReplicaView, SettingsView, Summary, UsageView,
+    api::{
+        admin::{
+            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, ProfileView,
+            ReplicaView, SettingsView, Summary, UsageView,
+        },
+        whatif::{Change, Outcome},
     },
     clock::Timestamp,
     cluster::{
@@ -237,6 +240,13 @@ impl Fleet for MemoryControl {
         };
         replicas.sort_by(|a, b| (&a.model, a.id).cmp(&(&b.model, b.id)));
         Ok(replicas)
+    }
+
+    async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {
+        let state = self.answering()?;
+        let models = state.models.values().map(|kept| kept.model.clone());
+        let scene = Scene::new(models, &state.nodes, &state.replicas);
+        Ok(scene.what_if(changes)?)
     }
 }
 

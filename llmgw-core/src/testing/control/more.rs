@@ -1,11 +1,11 @@
-//! The promises of keys, settings, jobs and the audit log.
+//! The promises of keys, settings, jobs, the audit log and what-if.
 
 use super::{
     Fixture, Violation, promises,
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::admin::KeyView,
+    api::{admin::KeyView, whatif::Change},
     cluster::audit::{AuditEntry, ChainHead, verify_chain},
     control::Control,
     error::Code,
@@ -140,6 +140,125 @@ pub(super) async fn orders_are_written_down(control: &Control) -> Result<(), Vio
         &vec![last.saturating_sub(1)],
         &page.iter().map(|entry| entry.seq).collect::<Vec<u64>>(),
     )
+}
+
+pub(super) async fn a_question_says_what_would_be_and_changes_nothing(
+    fixture: &Fixture,
+) -> Result<(), Violation> {
+    let Fixture {
+        control, declared, ..
+    } = fixture;
+    let models = promises::models(control).await?;
+    let entries = log(control).await?;
+    let nothing = done("no change", control.fleet.plan(&[]).await)?;
+    holds("no change changes nothing", nothing.is_nothing(), &nothing)?;
+    let name = promises::name("conformance/too-much")?;
+    let large = promises::definition(name.as_str(), &[], Bytes(1 << 50));
+    let addition = [Change::Add(Box::new(large))];
+    let outcome = done("an addition", control.fleet.plan(&addition).await)?;
+    let reasons: Vec<_> = outcome
+        .unplaceable
+        .iter()
+        .map(|report| (&report.model, report.fits.is_some()))
+        .collect();
+    equal(
+        "a model that would fit nowhere is said to",
+        &vec![(&name, false)],
+        &reasons,
+    )?;
+    let removal = [Change::Remove(declared.clone())];
+    let outcome = done("a removal", control.fleet.plan(&removal).await)?;
+    let begins = outcome.starts.iter().any(|start| start.model == *declared)
+        || outcome
+            .moves
+            .iter()
+            .any(|moved| moved.to.model == *declared);
+    holds("a model that is gone begins nowhere", !begins, &outcome)?;
+    equal(
+        "a question leaves the models as they were",
+        &models,
+        &promises::models(control).await?,
+    )?;
+    equal(
+        "a question is no order, and has no entry",
+        &entries,
+        &log(control).await?,
+    )
+}
+
+pub(super) async fn changes_that_cannot_be_made_are_named(
+    fixture: &Fixture,
+) -> Result<(), Violation> {
+    let Fixture {
+        control, declared, ..
+    } = fixture;
+    let unknown = promises::name("conformance/unknown")?;
+    let taken = promises::definition(declared.as_str(), &[], Bytes::gib(1));
+    let empty = promises::definition("conformance/wrong", &[], Bytes::ZERO);
+    let none = || "conformance-unknown".to_owned();
+    for (change, path) in [
+        (Change::Remove(unknown.clone()), "remove"),
+        (Change::Add(Box::new(taken)), "add.name"),
+        (Change::Add(Box::new(empty)), "add.profiles[0].memory"),
+        (Change::Drain(none()), "drain"),
+        (Change::Lose(none()), "lose"),
+        (
+            Change::Scale {
+                model: unknown.clone(),
+                replicas: 2,
+            },
+            "scale.model",
+        ),
+        (
+            Change::AddNodes {
+                like: none(),
+                count: 1,
+            },
+            "add_nodes.like",
+        ),
+    ] {
+        let possible = Change::Scale {
+            model: declared.clone(),
+            replicas: 1,
+        };
+        let answer = control.fleet.plan(&[possible, change]).await;
+        let message = answer.as_ref().err().map(|error| error.message.clone());
+        refused(
+            "a change that can't be made is refused",
+            Code::InvalidRequest,
+            answer,
+        )?;
+        let path = format!("changes[1].{path}: ");
+        holds(
+            "a refusal names the change by its path",
+            message.as_ref().is_some_and(|said| said.starts_with(&path)),
+            &(path.as_str(), &message),
+        )?;
+    }
+    Ok(())
+}
+
+/// Questions about what is there and what is not.
+pub(super) async fn questions(control: &Control) -> Vec<Vec<Change>> {
+    let mut questions = vec![Vec::new(), vec![Change::Drain("conformance".to_owned())]];
+    for view in control.catalog.models().await.unwrap_or_default() {
+        questions.push(vec![Change::Scale {
+            model: view.name.clone(),
+            replicas: view.desired.saturating_add(1),
+        }]);
+        questions.push(vec![Change::Remove(view.name)]);
+    }
+    for node in control.fleet.nodes().await.unwrap_or_default() {
+        questions.push(vec![Change::AddNodes {
+            like: node.id.to_string(),
+            count: 2,
+        }]);
+        questions.push(vec![
+            Change::Drain(node.id.to_string()),
+            Change::Lose(node.id.to_string()),
+        ]);
+    }
+    questions
 }
 
 async fn keys(control: &Control) -> Result<Vec<KeyView>, Violation> {

@@ -3,7 +3,6 @@
 //! Answers go to standard output and nothing else does; whatever is said about them goes to standard error.
 
 mod connection;
-mod definition;
 mod tables;
 mod text;
 
@@ -17,8 +16,10 @@ use llmgw_core::{
 
 use self::connection::Connection;
 use crate::{
+    document::{self, DEFINITION},
     failure::Failure,
     output::{Format, Shown},
+    plan::{self, Changes},
 };
 
 /// Ask a running control plane, or change what it runs
@@ -54,6 +55,11 @@ enum Command {
         /// A model or an alias
         model: ModelName,
     },
+    /// What changes would do, all together: moves, starts, stops, and what would have no place; changes nothing
+    Plan {
+        #[command(flatten)]
+        changes: Changes,
+    },
     /// Tokens and calls, by model and key
     Usage,
     /// API keys: those there are, a new one, one no more
@@ -75,7 +81,7 @@ enum Command {
         limit: u32,
     },
     /// Add a model
-    #[command(after_help = DEFINITION)]
+    #[command(after_help = A_DEFINITION)]
     Add {
         /// The definition, YAML or JSON; `-` for standard input
         #[arg(short, long, value_name = "FILE")]
@@ -150,6 +156,11 @@ async fn answer(
             let explanation = connection.control()?.catalog.explain(&model).await?;
             format.show(&explanation, text::explanation)
         }
+        Command::Plan { changes } => {
+            let changes = changes.read(&DEFINITION)?;
+            let outcome = connection.control()?.fleet.plan(&changes).await?;
+            format.show(&outcome, plan::outcome)
+        }
         Command::Usage => {
             let usage = connection.control()?.accounts.usage().await?;
             format.list(&usage, tables::usage, "nothing was used yet")
@@ -186,7 +197,7 @@ async fn answer(
         }
         Command::Add { file } => {
             // What can't be right is said before anybody is asked.
-            let definition = definition::read(&file)?;
+            let definition = document::read(&file, &DEFINITION)?;
             let added = connection.control()?.catalog.add(definition).await?;
             format.show(&Added { added }, |answer| {
                 format!("added {}\n", answer.added)
@@ -215,7 +226,7 @@ Exit codes:
   3  there is no such model
   4  no control plane answers, or it can't right now";
 
-const DEFINITION: &str = "\
+const A_DEFINITION: &str = "\
 A definition:
   name: smollm2-135m
   aliases: [tiny]                  # other names for clients

@@ -52,6 +52,10 @@ impl Failure {
         }
     }
 
+    pub(crate) fn with_cause(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+
     /// `error: …` and `hint: …` on standard error, one line each.
     pub(crate) fn report(&self) -> ExitCode {
         let mut text = format!("error: {}\n", one_line(&self.message));
@@ -109,5 +113,12 @@ pub(crate) fn one_line(text: &str) -> String {
     let text = text.trim();
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// Text of others, line by line, without what a terminal would obey.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
         .collect()
 }

@@ -3,7 +3,10 @@
 mod answer;
 mod source;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, ValueEnum};
 use llmgw_core::units::{Bytes, Tokens};
@@ -85,6 +88,11 @@ enum Runner {
     Vllm,
     /// SGLang
     Sglang,
+}
+
+/// The shape of the model in a file or a directory.
+pub(crate) fn shape(path: &Path) -> Result<Shape, Failure> {
+    source::shape(path, None)
 }
 
 /// Runs the command.

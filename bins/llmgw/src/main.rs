@@ -1,10 +1,12 @@
-//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`.
+//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`, `llmgw plan`.
 
 mod ctl;
+mod document;
 mod failure;
 mod fit;
 mod grid;
 mod output;
+mod plan;
 mod up;
 
 use std::{process::ExitCode, time::Duration};
@@ -25,6 +27,7 @@ enum Command {
     Up(up::UpArgs),
     Ctl(ctl::CtlArgs),
     Fit(fit::FitArgs),
+    Plan(plan::PlanArgs),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
             }
             Command::Ctl(args) => ctl::run(args).await,
             Command::Fit(args) => fit::run(&args),
+            Command::Plan(args) => plan::run(&args),
         }
     });
     // A name that is still being looked up must not hold up the end.

@@ -11,7 +11,10 @@ use std::{
 };
 
 use llmgw_core::{
-    api::admin::{ModelView, NodeView, Summary},
+    api::{
+        admin::{ModelView, NodeView, Summary},
+        whatif::Outcome,
+    },
     testing::control::MemoryControl,
 };
 use llmgw_server::admin::{AdminDeps, serve};
@@ -171,6 +174,53 @@ async fn json_and_yaml_are_what_the_roles_say() {
         serde_json::from_str::<Summary>(&json).unwrap(),
         fleet.summary().await.unwrap()
     );
+}
+
+#[tokio::test]
+async fn what_changes_would_do_is_told_and_nothing_is_done() {
+    let plane = Plane::sample().await;
+    let control = plane.memory.control();
+    // Ids as real replicas have them.
+    let mut replicas = control.fleet.replicas(None).await.unwrap();
+    for (number, replica) in replicas.iter_mut().enumerate() {
+        let id = format!("r-0197c2a4f0e17b6c9a3d5e8f1a2b3c0{number}");
+        replica.id = id.parse().unwrap();
+    }
+    plane.memory.set_replicas(replicas);
+    let models = control.catalog.models().await.unwrap();
+    let file = plane.file("new.yaml", DEFINITION);
+    let out = plane
+        .ctl(&["plan", "--remove", "org/qwen:7b", "--add", &file])
+        .await
+        .succeeded();
+    let expected = "\
+Starts:
+MODEL    PROFILE  NODE   GPUS
+org/new  default  alpha  -
+
+Stops:
+REPLICA     MODEL        NODE   WHY
+r-1a2b3c01  org/qwen:7b  alpha  removed
+
+Lack replicas now, and would still: huge
+";
+    assert_eq!(out, expected, "\n{out}");
+    let changes = ["plan", "--scale", "smollm2-135m=2", "-o"];
+    let json = plane.ctl(&[&changes[..], &["json"]].concat()).await;
+    let outcome: Outcome = serde_json::from_str(&json.succeeded()).unwrap();
+    assert_eq!(outcome.starts[0].hostname, "alpha");
+    let yaml = plane.ctl(&[&changes[..], &["yaml"]].concat()).await;
+    let same: Outcome = serde_saphyr::from_str(&yaml.succeeded()).unwrap();
+    assert_eq!(same, outcome);
+    let out = plane.ctl(&["plan"]).await.succeeded();
+    let nothing = "Nothing would change.\n\nLack replicas now, and would still: huge\n";
+    assert_eq!(out, nothing, "\n{out}");
+    plane
+        .ctl(&["plan", "--drain", "nowhere"])
+        .await
+        .failed(2, &["error: changes[0].drain: there is no node nowhere"]);
+    assert_eq!(control.catalog.models().await.unwrap(), models);
+    assert_eq!(control.audit.audit(0, 1_000).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use llmgw_core::{
     reason::{Report, render},
 };
 
-use crate::failure::one_line;
+use crate::failure::{clean, one_line};
 
 pub(super) fn status(summary: &Summary) -> String {
     let Summary {
@@ -100,13 +100,6 @@ fn one_more(report: &Report) -> String {
         ),
         None => format!("One more fits nowhere now:\n{}", render::table(report)),
     }
-}
-
-/// Text of others without what a terminal would obey.
-fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

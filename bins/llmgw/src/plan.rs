@@ -1,0 +1,225 @@
+//! `llmgw plan`: where models would go, and what changes would do, without a control plane.
+
+mod changes;
+mod text;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::{Args, ValueEnum};
+use llmgw_core::{api::whatif::Change, cluster::catalog::DefinitionError, id::ModelName, reason};
+use llmgw_sched::{
+    fleet::Fleet,
+    planner::{self, Options, Placement, Wanted, policy::PolicyName, sizes::Sizes},
+    whatif::what_if,
+};
+use serde::Serialize;
+
+pub(crate) use self::{changes::Changes, text::outcome};
+use crate::{
+    document::{self, DEFINITION, Kind},
+    failure::{Cause, Failure},
+    fit,
+    output::{Format, Shown},
+};
+
+/// Where models would go on a fleet, and what changes would do; asks no control plane and changes nothing
+#[derive(Args, Clone, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct PlanArgs {
+    /// The fleet: its nodes, what they have and what they run; YAML or JSON, `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    fleet: PathBuf,
+    /// What should run: `models: [...]`, each as `llmgw ctl add` takes it
+    #[arg(long, value_name = "FILE")]
+    models: PathBuf,
+    /// Weights of a model, as `llmgw fit` reads them: then less context and fewer requests are tried too, for what
+    /// fits nowhere
+    #[arg(long, value_name = "NAME=FILE", value_parser = weights)]
+    weights: Vec<(ModelName, PathBuf)>,
+    /// How a place is chosen among those that fit
+    #[arg(long, value_enum, default_value_t)]
+    policy: Policy,
+    /// How to show the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    // Last, as their heading is for all that comes after it.
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// How a place is chosen.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+enum Policy {
+    /// Keeps free what is wanted and scarce
+    #[default]
+    Scarcity,
+    /// Keeps free GPU memory usable for what is typically asked
+    FragmentationGradient,
+    /// The tightest fit
+    BestFit,
+    /// The node whose remains point least the way of the demand
+    DotProduct,
+    /// Used GPUs first
+    Packing,
+    /// Like to like
+    Clustering,
+    /// The loosest fit
+    Spread,
+}
+
+/// A plan, and the reasons for it.
+#[derive(Clone, Debug, Serialize)]
+struct Planned {
+    /// Replicas to start.
+    placements: Vec<Placement>,
+    /// Replicas to stop.
+    stops: Vec<planner::Stop>,
+    /// One for each model that lacked replicas: of the trial that failed, or of the last that succeeded.
+    reports: Vec<reason::Report>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &PlanArgs) -> ExitCode {
+    let answered = answer(args).and_then(|(shown, all)| shown.write().map(|()| all));
+    match answered {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// The answer, and whether all that is wanted has a place.
+fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
+    let fleet: Fleet = document::read(&args.fleet, &FLEET)?;
+    let at = |path: &PathBuf, problem: &dyn ToString| {
+        Failure::new(
+            Cause::Usage,
+            format!("{}: {}", path.display(), problem.to_string()),
+        )
+    };
+    if let Some(wrong) = fleet.check().first() {
+        return Err(at(&args.fleet, wrong).with_hint(FLEET.wrong));
+    }
+    let wanted: Wanted = document::read(&args.models, &MODELS)?;
+    if let Some(wrong) = wanted.check(&fleet).first() {
+        return Err(hinted(at(&args.models, wrong), wrong));
+    }
+    let changes = args.changes.read(&Kind {
+        missing: Cause::NotFound,
+        ..DEFINITION
+    })?;
+    let options = Options {
+        policy: args.policy.into(),
+        sizes: Arc::new(sizes(&args.weights, &wanted, &changes)?),
+        ..Options::default()
+    };
+    if args.changes.is_empty() {
+        let (planner::Plan { placements, stops }, reports) =
+            planner::plan_with(&fleet, &wanted, &options);
+        let all = reports.iter().all(|report| report.fits.is_some());
+        let planned = Planned {
+            placements,
+            stops,
+            reports,
+        };
+        return Ok((args.output.show(&planned, text::planned)?, all));
+    }
+    let outcome = what_if(&fleet, &wanted, &changes, &options)
+        .map_err(|wrong| hinted(Failure::new(Cause::Usage, wrong.to_string()), &wrong))?;
+    let all = outcome.unplaceable.is_empty() && outcome.lacking_already.is_empty();
+    Ok((args.output.show(&outcome, text::outcome)?, all))
+}
+
+/// What the files of weights say, each of a model that is wanted now or then.
+fn sizes(
+    weights: &[(ModelName, PathBuf)],
+    wanted: &Wanted,
+    changes: &[Change],
+) -> Result<Sizes, Failure> {
+    let mut sizes = Sizes::default();
+    for (name, path) in weights {
+        let is_added = |change: &Change| match change {
+            Change::Add(definition) | Change::Edit(definition) => definition.name == name.as_str(),
+            _ => false,
+        };
+        if !wanted.by_name().contains_key(name) && !changes.iter().any(is_added) {
+            let message = format!("--weights {name}: there is no model {name}");
+            return Err(Failure::new(Cause::Usage, message)
+                .with_hint("name a model of --models, --add or --edit"));
+        }
+        let shape = fit::shape(path).map_err(|failure| match failure.cause {
+            // Here 1 says that something has no place.
+            Cause::Refused => failure.with_cause(Cause::Usage),
+            _ => failure,
+        })?;
+        sizes.insert(name.clone(), shape);
+    }
+    Ok(sizes)
+}
+
+fn hinted(failure: Failure, wrong: &DefinitionError) -> Failure {
+    match &wrong.hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}
+
+fn weights(text: &str) -> Result<(ModelName, PathBuf), String> {
+    let (name, path) = text
+        .split_once('=')
+        .filter(|(_, path)| !path.is_empty())
+        .ok_or("say whose weights they are: NAME=FILE")?;
+    let name = name.parse().map_err(|wrong| format!("{wrong}"))?;
+    Ok((name, path.into()))
+}
+
+impl From<Policy> for PolicyName {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Scarcity => Self::Scarcity,
+            Policy::FragmentationGradient => Self::FragmentationGradient,
+            Policy::BestFit => Self::BestFit,
+            Policy::DotProduct => Self::DotProduct,
+            Policy::Packing => Self::Packing,
+            Policy::Clustering => Self::Clustering,
+            Policy::Spread => Self::Spread,
+        }
+    }
+}
+
+/// Some 50,000 nodes.
+const FLEET: Kind = Kind {
+    most: 64,
+    missing: Cause::NotFound,
+    unreadable: "name a file with a fleet, or - for standard input; `llmgw plan --help` shows one",
+    wrong: "`llmgw plan --help` shows a fleet",
+};
+
+const MODELS: Kind = Kind {
+    most: 16,
+    missing: Cause::NotFound,
+    unreadable: "name a file with `models: [...]`, or - for standard input; `llmgw plan --help` shows one",
+    wrong: "`llmgw plan --help` shows such a file",
+};
+
+const AFTER_HELP: &str = "\
+A fleet:
+  nodes:
+    - id: node-0197c2a4f0e17b6c9a3d5e8f10213243
+      hostname: box
+      memory_allocatable: 64GiB
+      gpus: [{index: 0, memory: 24GiB}]
+      engines: {llamacpp: {state: installed, version: \"1\", variant: path}}
+
+What should run:
+  models:
+    - name: small
+      source: file:/models/small.gguf
+      replicas: 2
+      profiles: [{memory: 2GiB, gpus: {count: 1, memory: 6GiB}}]
+
+Exit codes:
+  0  all that is wanted has a place, after the changes if there are some
+  1  something has none
+  2  wrong usage, or a file that can't be right
+  3  there is no such file";

@@ -26,7 +26,8 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct PlanArgs {
-    /// The fleet: its nodes, what they have and what they run; YAML or JSON, `-` for standard input
+    /// The fleet: its nodes, what they have and what they run; YAML or JSON (of thousands of nodes: JSON), `-` for
+    /// standard input
     #[arg(long, value_name = "FILE")]
     fleet: PathBuf,
     /// What should run: `models: [...]`, each as `llmgw ctl add` takes it

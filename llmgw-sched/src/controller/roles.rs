@@ -29,7 +29,7 @@ use super::{
     views::{self, Surroundings},
 };
 use crate::{
-    planner::{self, Options, Wanted},
+    planner::{self, Wanted},
     reconcile::standing,
     whatif::what_if,
 };
@@ -200,13 +200,14 @@ impl Fleet for ControllerHandle {
         let snapshot = shared.snapshot();
         let now = shared.clock.monotonic();
         let changes = changes.to_vec();
+        let options = snapshot.intent().options();
         let answer = shared.tasks.spawn_blocking(move || {
             let _held_to_the_end = turn;
             let models = snapshot.entries.values().map(|entry| entry.model.clone());
             let wanted = Wanted {
                 models: models.collect(),
             };
-            what_if(&snapshot.fleet(now), &wanted, &changes, &Options::default())
+            what_if(&snapshot.fleet(now), &wanted, &changes, &options)
         });
         let outcome = answer.await.map_err(|_| stopping())?;
         outcome.map_err(ControlError::from)

@@ -18,7 +18,7 @@ use crate::{
     },
     cluster::{
         audit::AuditEntry,
-        catalog::{DefinitionError, Model, ModelDefinition},
+        catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
         engine::ProvisionState,
         replica::ReplicaState,
     },
@@ -59,13 +59,14 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
 
     /// Adds a model, and starts to place it.
     ///
-    /// MUST refuse a definition that can't be right ([`Code::InvalidRequest`]) and a name or alias that another
-    /// model has ([`Code::Conflict`]).
+    /// MUST refuse a definition that can't be right ([`Code::InvalidRequest`]), fallbacks that are no models or lead
+    /// in a circle included, and a name or alias that another model has ([`Code::Conflict`]).
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError>;
 
     /// Removes a model by its own name, and starts to stop its replicas.
     ///
-    /// MUST refuse an unknown model ([`Code::NotFound`]) and a declared one ([`Code::Conflict`]).
+    /// MUST refuse an unknown model ([`Code::NotFound`]), a declared one, and one that others fall back to
+    /// ([`Code::Conflict`]).
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError>;
 
     /// Why a model is not placed; makes a fresh trial. Accepts an alias.
@@ -332,7 +333,8 @@ pub fn check_addition<'a>(
     if let Some(error) = model.cannot_start() {
         return Err(error.into());
     }
-    for other in existing {
+    let existing: Vec<&Model> = existing.into_iter().collect();
+    for other in &existing {
         let names = std::iter::once(model.name()).chain(model.aliases());
         for name in names {
             if other.answers_to(name.as_str()) {
@@ -349,5 +351,28 @@ pub fn check_addition<'a>(
             }
         }
     }
+    check_fallbacks(&model, existing).map_err(refused)?;
     Ok(model)
+}
+
+/// Refuses to remove a model that others fall back to, as [`Catalog::remove`] must.
+///
+/// # Errors
+/// What `remove` must answer.
+pub fn check_removal<'a>(
+    name: &ModelName,
+    existing: impl IntoIterator<Item = &'a Model>,
+) -> Result<(), ControlError> {
+    let falls_back = |model: &&Model| model.fallbacks().contains(name);
+    let users = existing.into_iter().filter(falls_back);
+    let users: Vec<&str> = users.map(|model| model.name().as_str()).collect();
+    if users.is_empty() {
+        return Ok(());
+    }
+    let verb = if users.len() == 1 { "falls" } else { "fall" };
+    Err(ControlError::new(
+        Code::Conflict,
+        format!("{} {verb} back to {name}", users.join(", ")),
+    )
+    .with_hint("remove those first"))
 }

@@ -155,6 +155,8 @@ view! {
         description: String,
         /// Other names that clients may use.
         aliases: Many<String>,
+        /// Models that clients are to be served by when this one can't, in the order of preference.
+        fallbacks: Many<String>,
         /// Where its weights come from.
         source: Many<String>,
         /// Where it was said: `declared` in the settings or `added` by the API.

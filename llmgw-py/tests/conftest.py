@@ -262,6 +262,7 @@ def model(name: str, origin: str) -> Json:
         "name": name,
         "description": "",
         "aliases": [],
+        "fallbacks": ["spare"],
         "source": ["file:/models/a.gguf"],
         "origin": origin,
         "desired": 1,

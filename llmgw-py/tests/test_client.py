@@ -35,6 +35,7 @@ def test_the_summary_and_the_nodes_are_shown(client: llmgw.Client) -> None:
 def test_models_replicas_and_usage_are_shown(client: llmgw.Client) -> None:
     (model,) = client.models()
     assert (model.name, model.origin, model.desired, model.unplaceable) == ("tiny", "declared", 1, None)
+    assert (model.aliases, model.fallbacks) == ((), ("spare",))
     assert [(profile.name, profile.context) for profile in model.profiles] == [("default", 4096)]
     (replica,) = client.replicas()
     assert (replica.id, replica.state, replica.endpoint) == (REPLICA, "fetching", None)

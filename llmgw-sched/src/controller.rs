@@ -29,7 +29,7 @@ use llmgw_core::{
     clock::{Clock, Timestamp},
     cluster::{
         account::KeyHash,
-        catalog::{DefinitionError, Model},
+        catalog::{DefinitionError, Model, fallback_faults},
         engine::WantedEngine,
     },
     control::{Control, Traffic},
@@ -116,6 +116,14 @@ pub enum ControllerError {
         /// The model.
         name: String,
         /// What it is, and where.
+        problem: DefinitionError,
+    },
+    /// A declared model falls back to what is no declared model, or in a circle.
+    #[error("the declared model {name} can't fall back so: {problem}")]
+    Fallbacks {
+        /// The model.
+        name: String,
+        /// What is wrong, and where.
         problem: DefinitionError,
     },
 }
@@ -393,7 +401,8 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Declared and added models together. A declared model wins over an added one that claims a name of its.
+/// Declared and added models together. A declared model wins over an added one that claims a name of its. An added
+/// model whose fallback is no longer declared is run all the same.
 fn entries(
     declared: Vec<Model>,
     added: Vec<StoredModel>,
@@ -420,6 +429,14 @@ fn entries(
         }
         entries.insert(model.name().clone(), Entry::declared(model, now));
     }
+    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
+    if let Some(fault) = fallback_faults(&all).into_iter().next() {
+        let name = all.get(fault.at).map(|model| model.name().to_string());
+        return Err(ControllerError::Fallbacks {
+            name: name.unwrap_or_default(),
+            problem: fault.error,
+        });
+    }
     for StoredModel { model, added_at } in added {
         let clash = entries.values().find(|other| {
             std::iter::once(model.name())
@@ -436,6 +453,11 @@ fn entries(
                 "an added model is not run: a declared one has its name",
             ),
         }
+    }
+    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
+    for fault in fallback_faults(&all) {
+        let name = all.get(fault.at).map(|model| model.name().as_str());
+        tracing::warn!(model = name, problem = %fault.error, "the fallbacks of a model are right no more");
     }
     Ok(entries)
 }

@@ -230,6 +230,7 @@ const A_DEFINITION: &str = "\
 A definition:
   name: smollm2-135m
   aliases: [tiny]                  # other names for clients
+  fallbacks: [other]               # models there are, to serve its clients when it can't
   source:                          # one place, or several in the order of preference
     - hf:owner/repo/file.gguf@revision
     - https://host/file.gguf

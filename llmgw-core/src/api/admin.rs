@@ -113,6 +113,9 @@ pub struct ModelView {
     pub description: String,
     /// Other names that clients may use.
     pub aliases: Vec<ModelName>,
+    /// Models that clients are to be served by when this one can't, in the order of preference.
+    #[serde(default)]
+    pub fallbacks: Vec<ModelName>,
     /// Where its weights come from.
     pub source: Vec<String>,
     /// Where it was said: `declared` in the settings or `added` by the API.

@@ -9,10 +9,12 @@ use crate::{
     units::Bytes,
 };
 
+mod fallbacks;
 mod needs;
 mod profile;
 
 pub use self::{
+    fallbacks::{FallbackFault, check_fallbacks, fallback_faults},
     needs::{FabricNeed, GpuNeed, GpusDefinition, Needs, Prefer, Shards, Split},
     profile::{Profile, ProfileDefinition},
 };
@@ -38,6 +40,10 @@ pub struct ModelDefinition {
     /// Other names that clients may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
+    /// Models, by their own names, that clients are served by when this one can't, in the order of preference; at most
+    /// 8. They are checked and shown so far: the gateway does not serve by them yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<String>,
     /// One place, or several in the order of preference.
     pub source: OneOrMany,
     /// The digest of the weights; required for all sources but `file:`.
@@ -70,6 +76,7 @@ pub struct Model {
     name: ModelName,
     description: String,
     aliases: Vec<ModelName>,
+    fallbacks: Vec<ModelName>,
     weights: Weights,
     replicas: u32,
     profiles: Vec<Profile>,
@@ -108,6 +115,13 @@ impl Model {
         &self.aliases
     }
 
+    /// Models that clients are served by when this one can't, in the order of preference; whether there are such
+    /// models is for [`check_fallbacks`]. The gateway does not serve by them yet.
+    #[must_use]
+    pub fn fallbacks(&self) -> &[ModelName] {
+        &self.fallbacks
+    }
+
     /// How to get its weights.
     #[must_use]
     pub fn weights(&self) -> &Weights {
@@ -133,7 +147,7 @@ impl Model {
     }
 
     /// Tells whether a replica of `profile` still is what the definition asks for: covers the weights and the
-    /// profile, not the names, the description or the number of replicas.
+    /// profile, not the names, the description, the fallbacks or the number of replicas.
     #[must_use]
     pub fn fingerprint(&self, profile: &Profile) -> Fingerprint {
         // Plain data without maps always has a JSON form; the fallback can't be reached.
@@ -167,6 +181,7 @@ impl TryFrom<ModelDefinition> for Model {
             name,
             description,
             aliases,
+            fallbacks,
             source,
             sha256,
             size,
@@ -183,6 +198,7 @@ impl TryFrom<ModelDefinition> for Model {
             }
             checked_aliases.push(alias);
         }
+        let fallbacks = fallbacks::checked(&name, &fallbacks)?;
         if description.chars().count() > MAX_DESCRIPTION {
             return Err(problem(
                 "description",
@@ -230,6 +246,7 @@ impl TryFrom<ModelDefinition> for Model {
             name,
             description,
             aliases: checked_aliases,
+            fallbacks,
             weights,
             replicas,
             profiles: checked,
@@ -243,6 +260,7 @@ impl From<Model> for ModelDefinition {
             name,
             description,
             aliases,
+            fallbacks,
             weights,
             replicas,
             profiles,
@@ -256,6 +274,7 @@ impl From<Model> for ModelDefinition {
             name: name.to_string(),
             description,
             aliases: aliases.iter().map(ToString::to_string).collect(),
+            fallbacks: fallbacks.iter().map(ToString::to_string).collect(),
             source: OneOrMany::Many(sources.iter().map(ToString::to_string).collect()),
             sha256: sha256.map(|digest| digest.to_string()),
             size,
@@ -343,7 +362,10 @@ mod tests {
 
     #[test]
     fn a_model_survives_its_own_serial_form() {
-        let model = Model::try_from(definition()).unwrap();
+        let mut definition = definition();
+        definition.fallbacks = vec!["small".into(), "org/other:7b".into()];
+        let model = Model::try_from(definition).unwrap();
+        assert_eq!(model.fallbacks().len(), 2);
         let json = serde_json::to_string(&model).unwrap();
         assert_eq!(serde_json::from_str::<Model>(&json).unwrap(), model);
     }
@@ -352,6 +374,19 @@ mod tests {
     fn what_cannot_be_right_is_refused_with_its_field() {
         assert!(refused(|d| d.name = "a b".into()).starts_with("name: "));
         assert!(refused(|d| d.aliases = vec!["tiny".into()]).starts_with("aliases[0]: "));
+        assert!(refused(|d| d.fallbacks = vec!["a b".into()]).starts_with("fallbacks[0]: "));
+        assert_eq!(
+            refused(|d| d.fallbacks = vec!["a".into(), "tiny".into()]),
+            "fallbacks[1]: tiny can't fall back to itself"
+        );
+        assert_eq!(
+            refused(|d| d.fallbacks = vec!["a".into(), "a".into()]),
+            "fallbacks[1]: a is named twice"
+        );
+        assert_eq!(
+            refused(|d| d.fallbacks = (0..9).map(|number| format!("m{number}")).collect()),
+            "fallbacks: 9 are more than 8"
+        );
         assert!(refused(|d| d.replicas = Some(0)).starts_with("replicas: "));
         assert!(refused(|d| d.profiles.clear()).starts_with("profiles: "));
         assert!(refused(|d| d.profiles[0].context = Some(1)).starts_with("profiles[0].context: "));
@@ -379,6 +414,7 @@ mod tests {
         let mut renamed = definition();
         renamed.description = "other".into();
         renamed.replicas = Some(2);
+        renamed.fallbacks = vec!["another".into()];
         let renamed = Model::try_from(renamed).unwrap();
         let mut larger = definition();
         larger.profiles[0].context = Some(8_192);

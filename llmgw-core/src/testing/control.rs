@@ -4,6 +4,7 @@
 //! two handles on one control plane the same questions: an adapter between them must lose nothing. Both answer
 //! with the first [`Violation`], so that third parties can run them on roles of their own.
 
+mod fallbacks;
 mod memory;
 mod more;
 mod promises;
@@ -56,6 +57,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     promises::what_cannot_be_right_is_refused(control).await?;
     promises::taken_names_are_refused(fixture).await?;
     promises::unknown_names_are_not_found(fixture).await?;
+    fallbacks::a_fallback_is_a_model_and_stays_one(control).await?;
+    fallbacks::a_fallback_that_is_no_model_is_refused(fixture).await?;
     promises::declared_models_stay(fixture).await?;
     promises::aliases_stand_for_their_model(fixture).await?;
     promises::what_fits_nowhere_is_explained(control).await?;

@@ -840,6 +840,10 @@ class Model:
         """Other names that clients may use."""
 
     @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Models that clients are to be served by when this one can't, in the order of preference."""
+
+    @property
     def source(self) -> tuple[str, ...]:
         """Where its weights come from."""
 

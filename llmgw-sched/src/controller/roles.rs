@@ -10,7 +10,7 @@ use llmgw_core::{
     },
     clock::Timestamp,
     cluster::catalog::ModelDefinition,
-    control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition},
+    control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal},
     error::{Chain, Code, Coded},
     id::ModelName,
     reason::render,
@@ -88,6 +88,7 @@ impl Catalog for ControllerHandle {
                 )
                 .with_hint("take it out of the settings or the command line and restart; the starter model runs where neither names one"));
             }
+            check_removal(&name, snapshot.entries.values().map(|entry| &entry.model))?;
             let epoch = shared.note("model.remove", name.as_str()).await?;
             shared
                 .store

@@ -24,6 +24,8 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use super::*;
 
+mod fallbacks;
+
 /// A controller that runs, and the store behind it.
 struct Running {
     handle: ControllerHandle,

@@ -120,6 +120,7 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
         name: name.clone(),
         description: model.description().to_owned(),
         aliases: model.aliases().to_vec(),
+        fallbacks: model.fallbacks().to_vec(),
         source: model
             .weights()
             .sources

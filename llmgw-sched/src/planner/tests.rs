@@ -210,6 +210,29 @@ fn a_shard_that_no_node_could_ever_hold_is_refused_with_its_path() {
 }
 
 #[test]
+fn fallbacks_that_lead_nowhere_or_in_a_circle_are_said_before_anything_is_planned() {
+    let falling_back = |name: &str, to: &str| -> Model {
+        serde_json::from_value(serde_json::json!({
+            "name": name, "fallbacks": [to], "source": "file:/m.gguf",
+            "profiles": [{"memory": "1GiB"}],
+        }))
+        .unwrap()
+    };
+    let models = [
+        falling_back("a", "b"),
+        falling_back("b", "a"),
+        falling_back("c", "d"),
+    ];
+    let errors = wanted(&models).check(&fleet_of(Vec::new()));
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let expected = [
+        "models[0].fallbacks[0]: fallbacks lead in a circle: a -> b -> a",
+        "models[2].fallbacks[0]: missing fallback: there is no model d",
+    ];
+    assert_eq!(errors, expected);
+}
+
+#[test]
 fn a_snapshot_in_order_is_not_copied() {
     let ordered = fleet_of(vec![node(1, Bytes::gib(8)), node(2, Bytes::gib(8))]);
     assert!(matches!(ordered.in_order(), std::borrow::Cow::Borrowed(_)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use llmgw_core::{
-    cluster::catalog::{DefinitionError, Model},
+    cluster::catalog::{DefinitionError, FallbackFault, Model, fallback_faults},
     id::ModelName,
 };
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ impl Wanted {
         Mix::of(counted.into_iter().collect())
     }
 
-    /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty.
+    /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty; and fallbacks
+    /// that are no models here, or lead in a circle.
     ///
     /// A model without shards that is too large is no error: its report says by how much.
     #[must_use]
@@ -78,6 +79,13 @@ impl Wanted {
                     });
                 }
             }
+        }
+        let models: Vec<&Model> = self.models.iter().collect();
+        for FallbackFault { at, error } in fallback_faults(&models) {
+            errors.push(DefinitionError {
+                field: format!("models[{at}].{}", error.field),
+                ..error
+            });
         }
         errors
     }

@@ -25,7 +25,7 @@ use crate::{
     },
     control::{
         Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy,
-        check_addition, check_key_name, jobs,
+        check_addition, check_key_name, check_removal, jobs,
     },
     error::Code,
     id::{KeyId, ModelName},
@@ -158,6 +158,7 @@ impl Catalog for MemoryControl {
                     .with_hint("take it out of the settings"),
             );
         }
+        check_removal(name, state.models.values().map(|kept| &kept.model))?;
         state.note("model.remove", name.as_str());
         state.models.remove(name);
         state.replicas.retain(|replica| replica.model != *name);
@@ -383,6 +384,7 @@ impl State {
             name: name.clone(),
             description: model.description().to_owned(),
             aliases: model.aliases().to_vec(),
+            fallbacks: model.fallbacks().to_vec(),
             source: model
                 .weights()
                 .sources

@@ -326,7 +326,7 @@ pub(super) async fn models(control: &Control) -> Result<Vec<ModelView>, Violatio
     done("models", control.catalog.models().await)
 }
 
-async fn listed(control: &Control, name: &ModelName) -> Result<ModelView, Violation> {
+pub(super) async fn listed(control: &Control, name: &ModelName) -> Result<ModelView, Violation> {
     let all = models(control).await?;
     all.into_iter()
         .find(|view| view.name == *name)
@@ -341,6 +341,7 @@ pub(super) fn definition(name: &str, aliases: &[&str], memory: Bytes) -> ModelDe
         name: name.to_owned(),
         description: String::new(),
         aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),
+        fallbacks: Vec::new(),
         source: OneOrMany::One(SOURCE.to_owned()),
         sha256: None,
         size: None,

@@ -70,6 +70,7 @@ fn definition(name: &str, memory: Bytes) -> ModelDefinition {
         name: name.to_owned(),
         description: String::new(),
         aliases: Vec::new(),
+        fallbacks: Vec::new(),
         source: OneOrMany::One("file:/models/any.gguf".to_owned()),
         sha256: None,
         size: None,

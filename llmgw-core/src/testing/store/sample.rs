@@ -25,6 +25,7 @@ pub(super) fn model_described(name: &str, description: &str) -> Result<StoredMod
         name: name.to_owned(),
         description: description.to_owned(),
         aliases: vec![format!("{name}-alias")],
+        fallbacks: vec![format!("{name}-fallback")],
         source: OneOrMany::Many(vec![
             "hf:owner/repo/model.gguf@main".to_owned(),
             "file:/models/model.gguf".to_owned(),

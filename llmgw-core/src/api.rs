@@ -2,5 +2,6 @@
 
 pub mod admin;
 pub mod agent;
+pub mod decision;
 pub mod openai;
 pub mod whatif;

@@ -15,6 +15,7 @@
 //! | [`report`] | builds the reasons: summary, nearest miss, remedies found by trial | - |
 //! | [`whatif`] | what changes would do, before anything is done | - |
 //! | [`reconcile`] | the loop as a pure step | - |
+//! | [`journal`] | the last decisions with their reasons | - |
 //! | [`lease`] | who leads, without I/O | - |
 //! | `controller` | agent sessions, leadership, the control roles | `controller` |
 //!
@@ -38,6 +39,7 @@
 pub mod controller;
 pub mod fit;
 pub mod fleet;
+pub mod journal;
 pub mod lease;
 pub mod planner;
 pub mod reconcile;

@@ -6,6 +6,7 @@
 //! In this order: adopt what runs already, take in failures, let go of what is lost, drain what is not wanted,
 //! stop what has drained, place what is missing.
 
+pub mod inputs;
 pub mod memory;
 pub mod standing;
 
@@ -27,7 +28,10 @@ use llmgw_core::{
     units::{Bytes, Cores},
 };
 
-pub use self::memory::{Assignment, History, Memory};
+pub use self::{
+    inputs::Inputs,
+    memory::{Assignment, History, Memory},
+};
 use crate::{
     fleet::{Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
     planner::{Options, Wanted, plan_with, policy::PolicyName},
@@ -161,6 +165,10 @@ pub struct Step {
     pub actions: Vec<Action>,
     /// For each model that lacks replicas and was tried: where it goes, or why it fits nowhere.
     pub reports: BTreeMap<ModelName, Report>,
+    /// What the planner was given.
+    pub inputs: Inputs,
+    /// The policy that it scored nodes with.
+    pub policy: PolicyName,
 }
 
 /// Decides.
@@ -183,9 +191,20 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
         }
         actions.extend(decided);
     }
-    let (placements, reports) = place(intent, observed, &working, now);
+    let inputs = inputs(intent, observed, &working, now);
+    let options = Options::default();
+    let (placements, reports) = if now < working.settle_until {
+        (Vec::new(), BTreeMap::new())
+    } else {
+        place(&inputs, &options)
+    };
     actions.extend(placements);
-    Step { actions, reports }
+    Step {
+        actions,
+        reports,
+        inputs,
+        policy: options.policy,
+    }
 }
 
 /// The fleet as the planner sees it: promises made, and what still holds memory though it is leaving.
@@ -398,26 +417,24 @@ fn absolve(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> V
         .collect()
 }
 
-fn place(
-    intent: &Intent,
-    observed: &Observed,
-    memory: &Memory,
-    now: Duration,
-) -> (Vec<Action>, BTreeMap<ModelName, Report>) {
-    if now < memory.settle_until {
-        return (Vec::new(), BTreeMap::new());
-    }
+/// The fleet, and the models that may be tried now.
+fn inputs(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Inputs {
     let eligible = |model: &&Model| {
         memory
             .histories
             .get(model.name())
             .is_none_or(|history| history.may_try(now))
     };
-    let wanted = Wanted {
-        models: intent.models.values().filter(eligible).cloned().collect(),
-    };
-    let fleet = fleet(intent, observed, memory, now);
-    let (plan, reports) = plan_with(&fleet, &wanted, &intent.options());
+    Inputs {
+        fleet: fleet(intent, observed, memory, now),
+        wanted: Wanted {
+            models: intent.models.values().filter(eligible).cloned().collect(),
+        },
+    }
+}
+
+fn place(inputs: &Inputs, options: &Options) -> (Vec<Action>, BTreeMap<ModelName, Report>) {
+    let (plan, reports) = plan_with(&inputs.fleet, &inputs.wanted, options);
     // What waits for another start on its GPU is placed once that has ended; until then its room is not given away,
     // for a plan is made anew from the same models in the same order. No agent starts shards yet.
     let starts = plan

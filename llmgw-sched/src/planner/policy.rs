@@ -138,6 +138,20 @@ impl PolicyName {
             Self::Spread => Box::new(Spread(scale)),
         }
     }
+
+    /// The policy as it stands in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scarcity => "scarcity",
+            Self::FragmentationGradient => "fragmentation_gradient",
+            Self::BestFit => "best_fit",
+            Self::DotProduct => "dot_product",
+            Self::Packing => "packing",
+            Self::Clustering => "clustering",
+            Self::Spread => "spread",
+        }
+    }
 }
 
 // === impl Scale ===

@@ -1,0 +1,254 @@
+//! What was decided, and from what.
+
+use std::{fmt, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    fingerprint::Fingerprint,
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
+    reason::{Report, render},
+};
+
+/// `GET decisions`, one of: a decision on a model, with the reasons.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Decision {
+    /// Its number since the control plane was started; later decisions have higher ones.
+    pub number: u64,
+    /// When it was made.
+    pub at: Timestamp,
+    /// The epoch of the lease that it was made under.
+    pub epoch: u64,
+    /// Of the fleet and of what was wanted, as the planner saw them: equal for decisions that were made from the same.
+    pub inputs: Fingerprint,
+    /// The policy that scored nodes.
+    pub policy: String,
+    /// The model that it is about.
+    pub model: ModelName,
+    /// What was decided, with the reasons.
+    #[serde(flatten)]
+    pub what: Outcome,
+    /// How often the same was decided again, with nothing else on this model in between.
+    pub again: u64,
+    /// When it was decided the last time.
+    pub last_at: Timestamp,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// A replica was given to a node.
+    Placed {
+        /// Which.
+        replica: ReplicaId,
+        /// How it runs.
+        profile: ProfileName,
+        /// Where.
+        node: NodeId,
+        /// What people call that node.
+        hostname: String,
+        /// The numbers of its GPUs there.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        gpus: Vec<u32>,
+    },
+    /// No node could take a replica that is missing.
+    NotPlaced {
+        /// Why not. Of the rejections the first 64 are kept; the summary counts all, and the nearest is whole.
+        report: Box<Report>,
+    },
+    /// A replica that ran already was taken over.
+    Adopted {
+        /// Which.
+        replica: ReplicaId,
+        /// Where.
+        node: NodeId,
+        /// What people call that node.
+        hostname: String,
+    },
+    /// A replica gets no new calls, and is stopped once it has ended those that it has.
+    Draining {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: Leaving,
+    },
+    /// A replica was stopped.
+    Stopped {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: Leaving,
+    },
+    /// A replica failed, and the failure was counted.
+    Failed {
+        /// Which.
+        replica: ReplicaId,
+        /// What went wrong; at most 1,000 characters.
+        error: String,
+    },
+    /// A replica is out of reach, and no failure was counted.
+    LetGo {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: Leaving,
+    },
+    /// The model has served well for a while: its failures are forgotten.
+    Absolved,
+    /// A decision of a newer release.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Why a replica leaves.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Leaving {
+    /// Its model was removed.
+    ModelRemoved,
+    /// The model has more replicas than it should.
+    Surplus,
+    /// Its node is not heard.
+    NodeLost,
+    /// Its node no longer knows it.
+    Vanished,
+    /// Its agent was told to end, and ended it.
+    AgentEnded,
+    /// A reason of a newer release.
+    #[serde(other)]
+    Unknown,
+}
+
+// === impl Decision ===
+
+impl Decision {
+    /// The length of its JSON form, in bytes.
+    #[must_use]
+    pub fn json_len(&self) -> usize {
+        let mut counted = Counted(0);
+        // Plain data always has a JSON form, and the count takes everything.
+        match serde_json::to_writer(&mut counted, self) {
+            Ok(()) => counted.0,
+            Err(_) => usize::MAX,
+        }
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// What was decided, in a word or two: `not placed`.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Placed { .. } => "placed",
+            Self::NotPlaced { .. } => "not placed",
+            Self::Adopted { .. } => "adopted",
+            Self::Draining { .. } => "draining",
+            Self::Stopped { .. } => "stopped",
+            Self::Failed { .. } => "failed",
+            Self::LetGo { .. } => "let go",
+            Self::Absolved => "absolved",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Why, or where, in one line.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Self::Placed {
+                replica,
+                profile,
+                hostname,
+                ..
+            } => format!("{} on {hostname} with {profile}", replica.short()),
+            Self::NotPlaced { report } => render::headline(report),
+            Self::Adopted {
+                replica, hostname, ..
+            } => format!("{} ran on {hostname} already", replica.short()),
+            Self::Draining { replica, why }
+            | Self::Stopped { replica, why }
+            | Self::LetGo { replica, why } => format!("{}: {why}", replica.short()),
+            Self::Failed { replica, error } => format!("{}: {error}", replica.short()),
+            Self::Absolved => "it has served well for a while".to_owned(),
+            Self::Unknown => "a newer release says why".to_owned(),
+        }
+    }
+}
+
+// === impl Leaving ===
+
+impl fmt::Display for Leaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ModelRemoved => "its model was removed",
+            Self::Surplus => "its model has more replicas than it should",
+            Self::NodeLost => "its node is not heard",
+            Self::Vanished => "its node no longer knows it",
+            Self::AgentEnded => "its agent was told to end",
+            Self::Unknown => "a newer release says why",
+        })
+    }
+}
+
+/// Counts what is written, and keeps nothing.
+struct Counted(usize);
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decision(what: serde_json::Value) -> Decision {
+        let mut whole = json!({
+            "number": 7, "at": 5, "epoch": 2, "inputs": "00000000000000ff", "policy": "scarcity",
+            "model": "m", "again": 0, "last_at": 5,
+        });
+        let fields = whole.as_object_mut().unwrap();
+        fields.extend(what.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn a_decision_keeps_its_serial_form_and_knows_its_length() {
+        let replica = "r-0197c2a4f0e17b6c9a3d5e8f10213243";
+        let what = json!({"what": "let_go", "replica": replica, "why": "node_lost"});
+        let decision = decision(what);
+        let text = serde_json::to_string(&decision).unwrap();
+        assert_eq!(
+            text,
+            format!(
+                r#"{{"number":7,"at":5,"epoch":2,"inputs":"00000000000000ff","policy":"scarcity","model":"m","what":"let_go","replica":"{replica}","why":"node_lost","again":0,"last_at":5}}"#
+            )
+        );
+        assert_eq!(decision.json_len(), text.len());
+        assert_eq!(decision.what.why(), "r-10213243: its node is not heard");
+    }
+
+    #[test]
+    fn what_a_newer_release_decides_can_be_read() {
+        let newer = decision(json!({"what": "folded", "replica": 7}));
+        assert_eq!(newer.what, Outcome::Unknown);
+        let replica = "r-0197c2a4f0e17b6c9a3d5e8f10213243";
+        let newer = decision(json!({"what": "stopped", "replica": replica, "why": "whim"}));
+        assert_eq!(newer.what.verb(), "stopped");
+        assert!(newer.what.why().ends_with("a newer release says why"));
+    }
+}

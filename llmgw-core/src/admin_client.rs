@@ -30,6 +30,7 @@ use crate::{
             Added, CreatedKey, Explanation, JobView, KeyRequest, KeyView, ModelView, NodeView,
             Removed, ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
         },
+        decision::Decision,
         whatif::{Change, Outcome, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition},
@@ -164,6 +165,22 @@ impl Catalog for AdminClient {
 
     async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
         self.read("explain-placement", Some(name)).await
+    }
+
+    async fn decisions(
+        &self,
+        model: Option<&ModelName>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Decision>, ControlError> {
+        let mut url = self.route(&["decisions"]);
+        if let Some(model) = model {
+            url.query_pairs_mut().append_pair("model", model.as_str());
+        }
+        url.query_pairs_mut()
+            .append_pair("after", &after.to_string())
+            .append_pair("limit", &limit.to_string());
+        self.ask(Method::GET, url, None).await
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {

@@ -14,6 +14,7 @@ use crate::{
             CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, ReplicaView,
             SettingsView, Summary, UsageView,
         },
+        decision::Decision,
         whatif::{Change, Outcome},
     },
     cluster::{
@@ -71,6 +72,17 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
 
     /// Why a model is not placed; makes a fresh trial. Accepts an alias.
     async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError>;
+
+    /// The last decisions after number `after`, on a model or on all, by number, at most `limit` and never more than
+    /// 1,000. Accepts an alias. They are kept in memory: a restart begins anew, with number 1.
+    ///
+    /// MUST refuse an unknown model that no decision is kept of ([`Code::NotFound`]).
+    async fn decisions(
+        &self,
+        model: Option<&ModelName>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Decision>, ControlError>;
 
     /// Lets a parked model be tried again, at once. Accepts an alias.
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError>;
@@ -351,7 +363,7 @@ pub fn check_addition<'a>(
             }
         }
     }
-    check_fallbacks(&model, existing).map_err(refused)?;
+    check_fallbacks(&model, existing)?;
     Ok(model)
 }
 

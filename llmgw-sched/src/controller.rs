@@ -8,6 +8,7 @@
 //! roles  ───────────────────┘        └──▶ snapshot, route table (watch) ──▶ roles, gateway
 //! ```
 
+mod chronicle;
 mod leadership;
 mod loop_task;
 mod record;

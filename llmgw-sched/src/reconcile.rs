@@ -192,7 +192,7 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
         actions.extend(decided);
     }
     let inputs = inputs(intent, observed, &working, now);
-    let options = Options::default();
+    let options = intent.options();
     let (placements, reports) = if now < working.settle_until {
         (Vec::new(), BTreeMap::new())
     } else {

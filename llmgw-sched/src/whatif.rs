@@ -187,6 +187,20 @@ impl Scene {
                     let problem = format!("there is a model {} already", model.name());
                     return Err(wrong("add.name", problem, "edit it instead"));
                 }
+                let names = std::iter::once(model.name()).chain(model.aliases());
+                for name in names {
+                    let mut others = self.models.values();
+                    if let Some(other) = others.find(|other| other.answers_to(name.as_str())) {
+                        let problem = format!("{} answers to {name} already", other.name());
+                        return Err(wrong("add", problem, "choose another name"));
+                    }
+                }
+                if let Some(problem) = model.cannot_start() {
+                    return Err(DefinitionError {
+                        field: format!("add.{}", problem.field),
+                        ..problem
+                    });
+                }
                 self.models.insert(model.name().clone(), model);
             }
             Change::Edit(definition) => {

@@ -3,6 +3,7 @@
 //! Answers go to standard output and nothing else does; whatever is said about them goes to standard error.
 
 mod connection;
+mod decisions;
 mod tables;
 mod text;
 
@@ -11,6 +12,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 use llmgw_core::{
     api::admin::{Added, Removed, Retried, Revoked},
+    clock::{Clock, SystemClock},
     id::{KeyId, ModelName},
 };
 
@@ -59,6 +61,20 @@ enum Command {
     Plan {
         #[command(flatten)]
         changes: Changes,
+    },
+    /// What was decided and why: placed, not placed, stopped, failed
+    ///
+    /// The last 1,000 are kept in memory, fewer when their reasons are long: a restart begins anew. Who ordered what is in
+    /// the audit log.
+    Decisions {
+        /// On this model (or alias) alone
+        model: Option<ModelName>,
+        /// Only what came after this number
+        #[arg(long, default_value_t = 0)]
+        after: u64,
+        /// No more than this many
+        #[arg(long, default_value_t = 1_000)]
+        limit: u32,
     },
     /// Tokens and calls, by model and key
     Usage,
@@ -160,6 +176,17 @@ async fn answer(
             let changes = changes.read(&DEFINITION)?;
             let outcome = connection.control()?.fleet.plan(&changes).await?;
             format.show(&outcome, plan::outcome)
+        }
+        Command::Decisions {
+            model,
+            after,
+            limit,
+        } => {
+            let catalog = connection.control()?.catalog;
+            let decided = catalog.decisions(model.as_ref(), after, limit).await?;
+            let now = SystemClock::new().now();
+            let table = |decided: &[_]| decisions::table(decided, now);
+            format.list(&decided, table, "nothing was decided yet")
         }
         Command::Usage => {
             let usage = connection.control()?.accounts.usage().await?;

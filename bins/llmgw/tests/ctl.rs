@@ -147,6 +147,9 @@ async fn tables_are_for_people() {
         (&["replicas"], "ID          MODEL", 4),
         (&["replicas", "--model", "tiny"], "ID          MODEL", 2),
         (&["usage"], "MODEL         KEY", 3),
+        (&["decisions"], "NUMBER  AGO", 6),
+        (&["decisions", "broken", "--after", "3"], "NUMBER  AGO", 2),
+        (&["decisions", "--limit", "2"], "NUMBER  AGO", 3),
         (&["status"], "llmgw 0.1.0, up 2h, leading", 9),
         (&["explain", "huge"], "huge is not placed: 3 nodes", 5),
         (&["explain", "tiny"], "smollm2-135m is placed", 2),
@@ -231,6 +234,7 @@ async fn nothing_is_an_empty_list_and_not_a_failure() {
         ("models", "there is no model yet"),
         ("replicas", "there is no replica"),
         ("usage", "nothing was used yet"),
+        ("decisions", "nothing was decided yet"),
     ] {
         let Ran { code, out, err } = plane.ctl(&[noun]).await;
         assert_eq!(

@@ -5,6 +5,7 @@
 //! service alone.
 
 mod body;
+mod decisions;
 mod fleet;
 mod listener;
 mod models;
@@ -72,6 +73,7 @@ pub fn router(deps: AdminDeps) -> Router {
         .route("/api/v1/audit", get(tenancy::audit))
         .route("/api/v1/plan", post(fleet::plan))
         .route("/api/v1/explain-placement", get(models::explain))
+        .route("/api/v1/decisions", get(decisions::decisions))
         .route("/api/v1/models", get(models::list).post(models::add))
         // Names may contain `/`, so that they may take several segments.
         .route(

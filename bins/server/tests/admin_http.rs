@@ -98,6 +98,12 @@ async fn lists_are_bare_arrays_and_the_summary_is_an_object() {
         ("replicas", 3),
         ("replicas?model=tiny", 1),
         ("usage", 2),
+        ("decisions", 5),
+        ("decisions?model=broken", 2),
+        ("decisions?model=tiny", 1),
+        ("decisions?model=gone", 1),
+        ("decisions?after=2&limit=2", 2),
+        ("decisions?model=broken&after=3", 1),
     ] {
         let answer = ask(Method::GET, &format!("/api/v1/{path}"), "").await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -364,6 +370,9 @@ async fn a_wrong_query_or_name_is_refused_by_name() {
             "duplicate field `model`",
         ),
         get("/api/v1/replicas?model=a%20b", "model: \"a b\" is not"),
+        get("/api/v1/decisions?model=a%20b", "model: \"a b\" is not"),
+        get("/api/v1/decisions?after=-1", "invalid digit"),
+        get("/api/v1/decisions?since=1", "unknown field `since`"),
         wrong(
             Method::DELETE,
             "/api/v1/models/a%20b",

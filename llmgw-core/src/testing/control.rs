@@ -4,6 +4,7 @@
 //! two handles on one control plane the same questions: an adapter between them must lose nothing. Both answer
 //! with the first [`Violation`], so that third parties can run them on roles of their own.
 
+mod decisions;
 mod fallbacks;
 mod memory;
 mod more;
@@ -63,6 +64,7 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     promises::aliases_stand_for_their_model(fixture).await?;
     promises::what_fits_nowhere_is_explained(control).await?;
     promises::a_retry_unparks(fixture).await?;
+    decisions::decisions_come_by_number(fixture).await?;
     more::a_key_is_listed_from_its_making_to_its_revocation(control).await?;
     more::keys_that_cannot_be_are_refused(control).await?;
     more::declared_models_are_in_the_settings(fixture).await?;
@@ -134,6 +136,11 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
             &right.fleet.plan(&changes).await,
         )?;
     }
+    equal(
+        "decisions",
+        &left.catalog.decisions(None, 0, 1_000).await,
+        &right.catalog.decisions(None, 0, 1_000).await,
+    )?;
     let mut names = vec![promises::name("conformance/unknown")?];
     for view in left.catalog.models().await.unwrap_or_default() {
         names.push(view.name);
@@ -149,6 +156,11 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
             "explanation",
             &left.catalog.explain(name).await,
             &right.catalog.explain(name).await,
+        )?;
+        equal(
+            "decisions on a model",
+            &left.catalog.decisions(Some(name), 1, 2).await,
+            &right.catalog.decisions(Some(name), 1, 2).await,
         )?;
     }
     let wrong = promises::definition("conformance/wrong", &[], Bytes::ZERO);

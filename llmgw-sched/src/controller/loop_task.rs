@@ -7,7 +7,10 @@ use std::{
 };
 
 use llmgw_core::{
-    api::agent::{DesiredState, NodeReport},
+    api::{
+        agent::{DesiredState, NodeReport},
+        decision::Outcome,
+    },
     cluster::{
         engine::WantedEngine,
         replica::{ReplicaSpec, ReplicaStatus},
@@ -23,6 +26,7 @@ use tokio::{
 
 use super::{
     Shared,
+    chronicle::{self, Source},
     session::Outbox,
     snapshot::{Entry, Snapshot},
 };
@@ -279,10 +283,21 @@ impl LoopTask {
         if leading && !self.shared.standing_down.is_cancelled() {
             let intent = self.state.intent();
             let decided = step(&intent, &self.state.observed, &self.state.memory, now);
+            let mut outcomes = Vec::new();
             for action in &decided.actions {
                 log(action);
-                self.carry_out(action, now);
+                let what = chronicle::what(action, &self.state);
+                let placed = self.carry_out(action, now);
+                outcomes.extend(what.or(placed));
             }
+            let source = Source {
+                at: self.shared.clock.now(),
+                epoch: self.epoch,
+                inputs: &decided.inputs,
+                policy: decided.policy,
+            };
+            let journal = Arc::make_mut(&mut self.state.journal);
+            chronicle::write_down(journal, &source, outcomes, &decided.reports);
             self.keep_reports(decided.reports);
             self.tell_agents();
         }
@@ -302,7 +317,8 @@ impl LoopTask {
             .collect();
     }
 
-    fn carry_out(&mut self, action: &Action, now: Duration) {
+    /// Notes an action; of a placement, which gets its id here, answers with what is to be written down.
+    fn carry_out(&mut self, action: &Action, now: Duration) -> Option<(ModelName, Outcome)> {
         self.state.memory.apply(action, now);
         let Action::Place {
             model,
@@ -311,14 +327,10 @@ impl LoopTask {
             gpus,
         } = action
         else {
-            return;
+            return None;
         };
-        let Some(entry) = self.state.entries.get(model) else {
-            return;
-        };
-        let Some(profile) = entry.model.profile(profile) else {
-            return;
-        };
+        let entry = self.state.entries.get(model)?;
+        let profile = entry.model.profile(profile)?;
         let spec = ReplicaSpec {
             id: ReplicaId::generate(),
             model: model.clone(),
@@ -327,7 +339,15 @@ impl LoopTask {
             profile: profile.clone(),
             gpus: gpus.clone(),
         };
+        let placed = Outcome::Placed {
+            replica: spec.id,
+            profile: spec.profile.name.clone(),
+            node: *node,
+            hostname: self.state.hostname(*node),
+            gpus: spec.gpus.clone(),
+        };
         self.state.memory.given(spec, *node, now);
+        Some((model.clone(), placed))
     }
 
     /// Keeps the last report of every model that lacks replicas. A reason that changed is logged.

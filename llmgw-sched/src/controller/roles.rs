@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
+        decision::Decision,
         whatif::{Change, Outcome},
     },
     clock::Timestamp,
@@ -23,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    ControllerHandle, Shared,
+    ControllerHandle, Shared, chronicle,
     loop_task::Event,
     snapshot::{Entry, Snapshot},
     views::{self, Surroundings},
@@ -139,6 +140,16 @@ impl Catalog for ControllerHandle {
             placed,
             report,
         })
+    }
+
+    async fn decisions(
+        &self,
+        model: Option<&ModelName>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Decision>, ControlError> {
+        let snapshot = self.shared.snapshot();
+        chronicle::read(&snapshot, model, after, limit)
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
@@ -314,7 +325,10 @@ impl Shared {
     }
 }
 
-fn known<'s>(snapshot: &'s Snapshot, name: &ModelName) -> Result<&'s Entry, ControlError> {
+pub(super) fn known<'s>(
+    snapshot: &'s Snapshot,
+    name: &ModelName,
+) -> Result<&'s Entry, ControlError> {
     snapshot
         .resolve(name)
         .ok_or_else(|| ControlError::unknown_model(name))

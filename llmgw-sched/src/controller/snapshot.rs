@@ -1,18 +1,19 @@
 //! What the loop publishes: all that a decision was made from, for whoever wants to look.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use llmgw_core::{
     api::admin::Origin,
     clock::Timestamp,
     cluster::{catalog::Model, replica::ReplicaState},
-    id::{EngineName, ModelName},
+    id::{EngineName, ModelName, NodeId},
     reason::Report,
     route::{Endpoint, ModelRoute},
 };
 
 use crate::{
     fleet::Fleet,
+    journal::Journal,
     planner::policy::PolicyName,
     reconcile::{self, Intent, Memory, Observed, standing},
 };
@@ -30,6 +31,8 @@ pub(super) struct Snapshot {
     pub(super) reports: BTreeMap<ModelName, Report>,
     /// Whether agents have followed a later control plane than the store knew.
     pub(super) store_was_older: bool,
+    /// The last decisions.
+    pub(super) journal: Arc<Journal>,
 }
 
 /// A model and where it was said.
@@ -58,6 +61,12 @@ impl Snapshot {
     /// The fleet as a decision is made from it.
     pub(super) fn fleet(&self, now: Duration) -> Fleet {
         reconcile::fleet(&self.intent(), &self.observed, &self.memory, now)
+    }
+
+    /// What people call a node; its id while it was never heard.
+    pub(super) fn hostname(&self, node: NodeId) -> String {
+        let heard = self.observed.nodes.get(&node);
+        heard.map_or_else(|| node.to_string(), |heard| heard.facts.hostname.clone())
     }
 
     /// The model that answers to `name`.

@@ -24,6 +24,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use super::*;
 
+mod decisions;
 mod fallbacks;
 
 /// A controller that runs, and the store behind it.

@@ -259,7 +259,7 @@ fn progress(fetch: &FetchProgress) -> String {
 }
 
 /// A message that leaves room for the rest of the table; `-o json` and `explain` have it whole.
-fn shortened(message: &str) -> String {
+pub(super) fn shortened(message: &str) -> String {
     let mut short: String = message.chars().take(MAX_MESSAGE).collect();
     if short.len() < message.len() {
         short.push('…');

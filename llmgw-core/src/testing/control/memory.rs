@@ -14,6 +14,7 @@ use crate::{
             CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, ProfileView,
             ReplicaView, SettingsView, Summary, UsageView,
         },
+        decision::Decision,
         whatif::{Change, Outcome},
     },
     clock::Timestamp,
@@ -45,6 +46,7 @@ struct State {
     nodes: Vec<NodeView>,
     replicas: Vec<ReplicaView>,
     usage: Vec<UsageView>,
+    decisions: Vec<Decision>,
     keys: BTreeMap<KeyId, KeyView>,
     audit: Vec<AuditEntry>,
     failure: Option<ControlError>,
@@ -104,6 +106,11 @@ impl MemoryControl {
     /// Shows this usage from now on.
     pub fn set_usage(&self, usage: Vec<UsageView>) {
         self.lock().usage = usage;
+    }
+
+    /// Shows these decisions from now on, the first first.
+    pub fn set_decisions(&self, decisions: Vec<Decision>) {
+        self.lock().decisions = decisions;
     }
 
     /// Answers every question with this failure, until it is taken back.
@@ -177,6 +184,33 @@ impl Catalog for MemoryControl {
             headline: render::headline(&report),
             report,
         })
+    }
+
+    async fn decisions(
+        &self,
+        model: Option<&ModelName>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Decision>, ControlError> {
+        let state = self.answering()?;
+        let own = match model {
+            Some(name)
+                if state
+                    .decisions
+                    .iter()
+                    .any(|decision| decision.model == *name) =>
+            {
+                Some(name)
+            }
+            Some(name) => Some(state.resolve(name)?.model.name()),
+            None => None,
+        };
+        let asked = |decision: &&Decision| {
+            decision.number > after && own.is_none_or(|own| decision.model == *own)
+        };
+        let limit = usize::try_from(limit.min(1_000)).unwrap_or(1_000);
+        let found = state.decisions.iter().filter(asked).take(limit);
+        Ok(found.cloned().collect())
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {

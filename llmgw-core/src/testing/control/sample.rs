@@ -6,7 +6,10 @@ use uuid::Uuid;
 
 use super::{Fixture, MemoryControl};
 use crate::{
-    api::admin::{NodeView, Origin, ReplicaView, UsageView},
+    api::{
+        admin::{NodeView, Origin, ReplicaView, UsageView},
+        decision::{Decision, Leaving, Outcome},
+    },
     clock::Timestamp,
     cluster::{
         catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
@@ -15,7 +18,9 @@ use crate::{
         replica::ReplicaState,
         weights::FetchProgress,
     },
-    id::{NodeId, ReplicaId},
+    fingerprint::Fingerprint,
+    id::{ModelName, NodeId, ReplicaId},
+    reason::Report,
     units::{Bytes, Tokens},
 };
 
@@ -50,6 +55,7 @@ impl MemoryControl {
         memory.set_nodes(vec![well(), unheard(), old()]);
         memory.set_replicas(vec![serving(), fetching(), failed()]);
         memory.set_usage(usage());
+        memory.set_decisions(decisions());
         Arc::new(memory)
     }
 
@@ -237,6 +243,68 @@ fn usage() -> Vec<UsageView> {
             completion_tokens: Tokens(89_012),
         },
     ]
+}
+
+/// A model that was placed, one that can't be, one that was placed and failed, and the last decision on one that was
+/// removed.
+fn decisions() -> Vec<Decision> {
+    let placed = |replica| Outcome::Placed {
+        replica,
+        profile: ours("default"),
+        node: node_id(1),
+        hostname: "alpha".to_owned(),
+        gpus: Vec::new(),
+    };
+    let report = Report {
+        model: ours("huge"),
+        nodes: 0,
+        profiles: 1,
+        fits: None,
+        rejections: Vec::new(),
+        summary: Vec::new(),
+        nearest: None,
+        pending: None,
+        remedies: Vec::new(),
+    };
+    let failed = Outcome::Failed {
+        replica: replica_id(3),
+        error: "the engine ended with signal 4 (SIGILL)".to_owned(),
+    };
+    let removed = Outcome::Stopped {
+        replica: replica_id(4),
+        why: Leaving::ModelRemoved,
+    };
+    vec![
+        decided(1, ours("smollm2-135m"), placed(replica_id(1))),
+        Decision {
+            again: 41,
+            last_at: Timestamp(1_790_000_060_000),
+            ..decided(
+                2,
+                ours("huge"),
+                Outcome::NotPlaced {
+                    report: Box::new(report),
+                },
+            )
+        },
+        decided(3, ours("broken"), placed(replica_id(3))),
+        decided(4, ours("broken"), failed),
+        decided(6, ours("gone"), removed),
+    ]
+}
+
+fn decided(number: u64, model: ModelName, what: Outcome) -> Decision {
+    Decision {
+        number,
+        at: Timestamp(1_790_000_000_000),
+        epoch: 1,
+        inputs: Fingerprint(number),
+        policy: "scarcity".to_owned(),
+        model,
+        what,
+        again: 0,
+        last_at: Timestamp(1_790_000_000_000),
+    }
 }
 
 fn node_id(number: u128) -> NodeId {

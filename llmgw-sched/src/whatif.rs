@@ -195,12 +195,6 @@ impl Scene {
                         return Err(wrong("add", problem, "choose another name"));
                     }
                 }
-                if let Some(problem) = model.cannot_start() {
-                    return Err(DefinitionError {
-                        field: format!("add.{}", problem.field),
-                        ..problem
-                    });
-                }
                 self.models.insert(model.name().clone(), model);
             }
             Change::Edit(definition) => {

@@ -239,3 +239,21 @@ fn a_snapshot_in_order_is_not_copied() {
     let turned = fleet_of(vec![node(2, Bytes::gib(8)), node(1, Bytes::gib(8))]);
     assert_eq!(*turned.in_order(), ordered);
 }
+
+#[test]
+fn labels_that_no_node_of_the_pool_can_have_are_refused() {
+    let mut fleet = fleet_of(vec![node(1, Bytes::gib(8))]);
+    let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+    fleet.pools.insert("north".into(), labels);
+    let wanted = |zone: &str| -> Wanted {
+        serde_json::from_value(serde_json::json!({"models": [{
+            "name": "m", "source": "file:/m.gguf",
+            "profiles": [{"memory": "1GiB", "pool": "north", "labels": {"zone": zone}}],
+        }]}))
+        .unwrap()
+    };
+    assert_eq!(wanted("a").check(&fleet), []);
+    let errors = wanted("b").check(&fleet);
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].field, "models[0].profiles[0].labels.zone");
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use llmgw_core::{
-    cluster::catalog::{DefinitionError, FallbackFault, Model, fallback_faults},
+    cluster::catalog::{DefinitionError, FallbackFault, Model, Profile, fallback_faults},
     id::ModelName,
 };
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ impl Wanted {
         Mix::of(counted.into_iter().collect())
     }
 
-    /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty; and fallbacks
+    /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty; labels that no
+    /// node of the pool can have; and fallbacks
     /// that are no models here, or lead in a circle.
     ///
     /// A model without shards that is too large is no error: its report says by how much.
@@ -78,6 +79,8 @@ impl Wanted {
                         hint: Some("cut it into more shards".to_owned()),
                     });
                 }
+                let field = format!("models[{at}].profiles[{index}].labels");
+                errors.extend(contradiction(fleet, profile, &field));
             }
         }
         let models: Vec<&Model> = self.models.iter().collect();
@@ -89,4 +92,18 @@ impl Wanted {
         }
         errors
     }
+}
+
+/// A label that a profile asks for and that its pool's nodes have otherwise.
+fn contradiction(fleet: &Fleet, profile: &Profile, field: &str) -> Option<DefinitionError> {
+    let pool = profile.needs.pool.as_ref()?;
+    let of_pool = fleet.pools.get(pool)?;
+    profile.needs.labels.iter().find_map(|(key, value)| {
+        let other = of_pool.get(key).filter(|other| *other != value)?;
+        Some(DefinitionError {
+            field: format!("{field}.{key}"),
+            problem: format!("{value} is asked for, and the nodes of the pool {pool} have {other}"),
+            hint: Some("leave the pool or the label out".to_owned()),
+        })
+    })
 }

@@ -61,6 +61,12 @@ macro_rules! typed_id {
                 Self(Uuid::from_u128(number as u128))
             }
 
+            /// Whether it was [`imagined`](Self::imagined).
+            #[must_use]
+            pub const fn is_imagined(&self) -> bool {
+                self.0.as_u128() >> 64 == 0
+            }
+
             /// The UUID inside.
             #[must_use]
             pub const fn as_uuid(&self) -> Uuid {

@@ -83,6 +83,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let (told, early) = tokio::select! {
         () = stop.asked() => (Ok(()), None),
         told = serving => (told, None),
+        () = running.broken() => (Err(Fault::Broken), None),
         ended = &mut agent_task => (Ok(()), Some(ended)),
     };
 

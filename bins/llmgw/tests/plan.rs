@@ -246,8 +246,8 @@ fn known_weights_bring_remedies_of_context_and_slots() {
     assert!(!without.out.contains("context "), "{without:?}");
     let with = plan(&directory, &["--weights", "coder=coder.gguf"]);
     assert_eq!(with.code, Some(1));
-    assert!(with.out.contains(" instead of 131072 "), "{}", with.out);
-    assert!(with.out.contains(" instead of 8 "), "{}", with.out);
+    assert!(with.out.contains(" instead of 131072, "), "{}", with.out);
+    assert!(with.out.contains(" instead of 8, "), "{}", with.out);
 
     plan(&directory, &["--weights", "nobody=coder.gguf"]).failed(
         2,

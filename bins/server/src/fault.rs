@@ -78,6 +78,9 @@ pub enum Fault {
         /// What would help.
         hint: Option<String>,
     },
+    /// The control loop has ended by itself.
+    #[error("the control loop has failed; what it said last stands above")]
+    Broken,
     /// The operating system gave no random bytes.
     #[error("a secret can't be made")]
     Entropy(#[source] EntropyError),
@@ -132,6 +135,7 @@ impl Fault {
             Self::Store(error) | Self::Controller(ControllerError::Store(error)) => {
                 store_hint(error)
             }
+            Self::Broken => Some("start again; what was stored is kept".to_owned()),
             Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
         }
     }

@@ -85,6 +85,8 @@ pub struct Running {
     patience: Duration,
     /// Ends the rest.
     finish: CancellationToken,
+    /// The control loop has ended without being asked to.
+    broken: CancellationToken,
     fronts: TaskTracker,
     backs: TaskTracker,
     listen: SocketAddr,
@@ -247,7 +249,15 @@ impl Server {
             let serving = cluster::serve(listener, handle.clone(), admission, finish.clone());
             backs.spawn(serving);
         }
-        backs.spawn(controller.run(finish.clone()));
+        let broken = CancellationToken::new();
+        backs.spawn({
+            let (finish, broken) = (finish.clone(), broken.clone());
+            async move {
+                // Whatever it is that ends it: nobody must go on believing that something is decided.
+                let _ended = broken.drop_guard();
+                controller.run(finish).await;
+            }
+        });
         Ok(Running {
             data,
             handle,
@@ -256,6 +266,7 @@ impl Server {
             load,
             patience: GatewayConfig::default().drain_deadline,
             finish,
+            broken,
             fronts,
             backs,
             listen,
@@ -268,6 +279,11 @@ impl Server {
 // === impl Running ===
 
 impl Running {
+    /// Waits until the control loop has ended. Before [`finish`](Self::finish) that is a fault of llmgw's own.
+    pub async fn broken(&self) {
+        self.broken.cancelled().await;
+    }
+
     /// Where clients connect.
     #[must_use]
     pub fn listen(&self) -> SocketAddr {

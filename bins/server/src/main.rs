@@ -78,10 +78,16 @@ async fn run(cli: Cli) -> Result<(), Fault> {
     if secret.is_some() {
         running.data().forget_first_key()?;
     }
-    stop.asked().await;
+    let broken = tokio::select! {
+        () = stop.asked() => false,
+        () = running.broken() => true,
+    };
     report(&format!("llmgw-server: {}", running.farewell()));
     running.drain_until_insisted(&stop).await;
     running.finish().await;
+    if broken {
+        return Err(Fault::Broken);
+    }
     Ok(())
 }
 

@@ -329,6 +329,21 @@ fn checked_weights(
     })
 }
 
+/// Refuses an amount that no machine has: sums of such would say nothing any more.
+fn bounded(amount: Bytes, field: &str) -> Result<(), DefinitionError> {
+    if amount <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(problem(
+        field,
+        &format!("{amount} is more than {MOST_BYTES}, which no machine has"),
+        None,
+    ))
+}
+
+/// One PiB.
+const MOST_BYTES: Bytes = Bytes(1 << 50);
+
 fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionError {
     DefinitionError {
         field: field.to_owned(),

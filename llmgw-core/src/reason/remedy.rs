@@ -33,6 +33,9 @@ pub enum Change {
         from: Tokens,
         /// Tokens of each request that fit.
         to: Tokens,
+        /// What the profile asks for then.
+        #[serde(flatten)]
+        needs: Resized,
     },
     /// A profile with fewer requests at the same time. The most that fit.
     Slots {
@@ -40,6 +43,9 @@ pub enum Change {
         from: u32,
         /// Requests that fit.
         to: u32,
+        /// What the profile asks for then.
+        #[serde(flatten)]
+        needs: Resized,
     },
     /// A profile that asks for less choice.
     Profile {
@@ -93,6 +99,16 @@ pub enum Change {
         /// What it must have free, in words.
         with: String,
     },
+}
+
+/// The memory that a profile asks for once it is smaller.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Resized {
+    /// Main memory.
+    pub memory: Bytes,
+    /// Memory on each GPU, where the profile says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<Bytes>,
 }
 
 /// A replica that could be stopped for another.
@@ -189,10 +205,13 @@ impl fmt::Display for Change {
     /// A few words: `stop r-7f3 of coder, idle for 41 min`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Context { from, to } => write!(f, "context {to} instead of {from}"),
-            Self::Slots { from, to } => {
-                write!(f, "{to} requests at the same time instead of {from}")
+            Self::Context { from, to, needs } => {
+                write!(f, "context {to} instead of {from}, which takes {needs}")
             }
+            Self::Slots { from, to, needs } => write!(
+                f,
+                "{to} requests at the same time instead of {from}, which takes {needs}"
+            ),
             Self::Profile { without } => write!(f, "without {without}"),
             Self::Stop { replicas } => {
                 f.write_str("stop ")?;
@@ -215,6 +234,16 @@ impl fmt::Display for Change {
             Self::Lift { hold, reason } => write!(f, "lift the hold on {hold} ({reason:?})"),
             Self::Disk { hostname, free, .. } => write!(f, "free {free} of disk on {hostname}"),
             Self::Node { with } => write!(f, "add a node with {with} free"),
+        }
+    }
+}
+
+impl fmt::Display for Resized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory {}", self.memory)?;
+        match self.gpu_memory {
+            Some(memory) => write!(f, " and {memory} on each GPU"),
+            None => Ok(()),
         }
     }
 }
@@ -274,6 +303,10 @@ mod tests {
             change: Change::Context {
                 from: Tokens(32_768),
                 to: Tokens(24_576),
+                needs: Resized {
+                    memory: Bytes::gib(6),
+                    gpu_memory: None,
+                },
             },
             places: Some(Fit {
                 node: NodeId::generate(),
@@ -283,7 +316,7 @@ mod tests {
         };
         assert_eq!(
             remedy.to_string(),
-            "context 24576 instead of 32768: places on gpu-2 with q4"
+            "context 24576 instead of 32768, which takes memory 6.0 GiB: places on gpu-2 with q4"
         );
         assert_eq!(remedy.when(), "now");
         let json = serde_json::to_value(&remedy).unwrap();

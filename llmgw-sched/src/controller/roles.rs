@@ -221,7 +221,13 @@ impl Fleet for ControllerHandle {
             };
             what_if(&snapshot.fleet(now), &wanted, &changes, &options)
         });
-        let outcome = answer.await.map_err(|_| stopping())?;
+        let outcome = answer.await.map_err(|error| {
+            if error.is_panic() {
+                ControlError::new(Code::Internal, "the planner failed: a fault of llmgw's own")
+            } else {
+                stopping()
+            }
+        })?;
         outcome.map_err(ControlError::from)
     }
 }

@@ -1,6 +1,6 @@
 //! What in a snapshot can't be right, each with the path of its field.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_core::units::Bytes;
 
@@ -24,6 +24,7 @@ impl Fleet {
     pub fn check(&self) -> Vec<FleetError> {
         let mut errors = Vec::new();
         let mut ids = BTreeSet::new();
+        let mut parts = BTreeMap::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let path = format!("nodes[{index}]");
             if !ids.insert(node.id) {
@@ -33,6 +34,14 @@ impl Fleet {
                 ));
             }
             errors.extend(problems(&path, node));
+            for (at, replica) in node.replicas.iter().enumerate() {
+                // The shards of a replica have its id and ranks of their own.
+                let known = parts.insert((replica.id, replica.rank), index);
+                if known.is_some_and(|other| other != index) {
+                    let problem = format!("{} runs on another node already", replica.id);
+                    errors.push(wrong(format!("{path}.replicas[{at}].id"), problem));
+                }
+            }
         }
         for (index, hold) in self.holds.iter().enumerate() {
             if let HoldScope::Pool(pool) = &hold.scope
@@ -60,6 +69,10 @@ fn problems(path: &str, node: &FleetNode) -> Vec<FleetError> {
         if !gpus.insert(gpu.index) {
             let problem = format!("GPU {} is named twice", gpu.index);
             errors.push(wrong(format!("{path}.index"), problem));
+        }
+        if gpu.memory.is_some_and(|memory| memory > MOST_GPU_MEMORY) {
+            let problem = format!("more than {MOST_GPU_MEMORY}, which no GPU has");
+            errors.push(wrong(format!("{path}.memory"), problem));
         }
         if gpu.memory == Some(Bytes::ZERO) {
             let problem = "a GPU of 0 B is none; leave memory out when it is not known".to_owned();
@@ -95,6 +108,9 @@ fn problems(path: &str, node: &FleetNode) -> Vec<FleetError> {
 fn wrong(field: String, problem: String) -> FleetError {
     FleetError { field, problem }
 }
+
+/// One PiB.
+const MOST_GPU_MEMORY: Bytes = Bytes(1 << 50);
 
 /// GPUs of a node fit into one machine word; none has more.
 pub(crate) const MAX_GPUS: usize = 64;

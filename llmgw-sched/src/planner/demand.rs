@@ -103,10 +103,17 @@ impl Classes {
 }
 
 /// Bytes as a signed number, so that an account can go below nothing.
+///
+/// More than a PiB is counted as that: a fleet comes from outside, and sums over its GPUs must stay within bounds.
 pub(crate) fn bytes(amount: Bytes) -> i64 {
-    i64::try_from(amount.0).unwrap_or(i64::MAX)
+    bounded(amount.0, 1 << 50)
 }
 
+/// Thousandths of a core; more than a billion cores are counted as that.
 pub(crate) fn thousandths(amount: Cores) -> i64 {
-    i64::try_from(amount.0).unwrap_or(i64::MAX)
+    bounded(amount.0, 1 << 40)
+}
+
+fn bounded(amount: u64, most: i64) -> i64 {
+    i64::try_from(amount).map_or(most, |amount| amount.min(most))
 }

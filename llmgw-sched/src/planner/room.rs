@@ -125,7 +125,10 @@ impl Room {
     /// Bytes that are free on all GPUs together.
     #[must_use]
     pub fn gpu_free(&self) -> i64 {
-        self.slots().iter().map(Slot::free).sum()
+        self.slots()
+            .iter()
+            .map(Slot::free)
+            .fold(0, i64::saturating_add)
     }
 }
 

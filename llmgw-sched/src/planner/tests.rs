@@ -155,7 +155,7 @@ fn stopping_another_model_is_offered_only_when_it_helps() {
     let mut full = node(1, Bytes::gib(8));
     for (number, name, memory) in [(7, "small", 1), (8, "large", 6)] {
         full.replicas.push(FleetReplica::serving(
-            ReplicaId::from_uuid(uuid(number)),
+            ReplicaId::from_uuid(uuid(number | 1 << 100)),
             name.parse().unwrap(),
             Bytes::gib(memory),
         ));
@@ -256,4 +256,47 @@ fn labels_that_no_node_of_the_pool_can_have_are_refused() {
     let errors = wanted("b").check(&fleet);
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].field, "models[0].profiles[0].labels.zone");
+}
+
+/// An agent may say anything of its GPUs; sums of that are no reason to end.
+#[test]
+fn absurd_sizes_overflow_nothing() {
+    let gpu = |index| crate::fleet::FleetGpu {
+        index,
+        class: None,
+        memory: Some(Bytes(u64::MAX)),
+        fault: None,
+    };
+    let absurd = FleetNode {
+        gpus: Some((0..8).map(gpu).collect()),
+        cpu: Some(llmgw_core::units::Cores(u64::MAX)),
+        ..node(1, Bytes(u64::MAX))
+    };
+    let wanted: Wanted = serde_json::from_value(serde_json::json!({"models": [{
+        "name": "m", "source": "file:/m.gguf", "replicas": 3,
+        "profiles": [{"memory": "1024TiB", "gpus": {"count": 2, "memory": "1024TiB"}}],
+    }]}))
+    .unwrap();
+    for policy in [
+        PolicyName::Scarcity,
+        PolicyName::FragmentationGradient,
+        PolicyName::BestFit,
+        PolicyName::DotProduct,
+        PolicyName::Packing,
+        PolicyName::Clustering,
+        PolicyName::Spread,
+    ] {
+        let options = Options {
+            policy,
+            ..Options::default()
+        };
+        let (plan, _) = plan_with(&fleet_of(vec![absurd.clone()]), &wanted, &options);
+        assert_eq!(plan.placements.len(), 1, "{policy}");
+    }
+    assert!(!fleet_of(vec![absurd]).check().is_empty());
+    let too_much = serde_json::json!({
+        "name": "m", "source": "file:/m.gguf", "profiles": [{"memory": "2048TiB"}],
+    });
+    let error = serde_json::from_value::<Model>(too_much).unwrap_err();
+    assert!(error.to_string().contains("profiles[0].memory"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! What should run, and what in it can't be right on a given fleet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_core::{
     cluster::catalog::{DefinitionError, FallbackFault, Model, Profile, fallback_faults},
@@ -51,8 +51,7 @@ impl Wanted {
     }
 
     /// What can't be right on this fleet: a shard that is larger than any of its nodes, were they empty; labels that no
-    /// node of the pool can have; and fallbacks
-    /// that are no models here, or lead in a circle.
+    /// node of the pool can have; a name that stands twice; and fallbacks that are no models here, or lead in a circle.
     ///
     /// A model without shards that is too large is no error: its report says by how much.
     #[must_use]
@@ -81,6 +80,16 @@ impl Wanted {
                 }
                 let field = format!("models[{at}].profiles[{index}].labels");
                 errors.extend(contradiction(fleet, profile, &field));
+            }
+        }
+        let mut names = BTreeSet::new();
+        for (at, model) in self.models.iter().enumerate() {
+            if !names.insert(model.name()) {
+                errors.push(DefinitionError {
+                    field: format!("models[{at}].name"),
+                    problem: format!("{} is named twice", model.name()),
+                    hint: None,
+                });
             }
         }
         let models: Vec<&Model> = self.models.iter().collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DefinitionError, OneOrMany, problem};
+use super::{DefinitionError, OneOrMany, bounded, problem};
 use crate::units::{Bytes, Cores};
 
 /// What a replica needs of its nodes besides main memory.
@@ -226,6 +226,9 @@ impl GpusDefinition {
                 &"0 B of a GPU hold nothing",
                 Some("leave memory out to have the whole GPU"),
             ));
+        }
+        if let Some(memory) = memory {
+            bounded(memory, &field("memory"))?;
         }
         let classes = match class {
             None => Vec::new(),

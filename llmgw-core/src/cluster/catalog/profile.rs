@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DefinitionError, OneOrMany,
+    DefinitionError, OneOrMany, bounded,
     needs::{FabricNeed, GpusDefinition, Needs, Prefer, Shards, Written},
     problem,
 };
@@ -142,6 +142,10 @@ impl ProfileDefinition {
         }
         if memory == Bytes::ZERO {
             return Err(problem(&field("memory"), &"0 B can't hold a model", None));
+        }
+        bounded(memory, &field("memory"))?;
+        if let Some(disk) = disk {
+            bounded(disk, &field("disk"))?;
         }
         let context = context.unwrap_or(DEFAULT_CONTEXT);
         if !(MIN_CONTEXT..=MAX_CONTEXT).contains(&context) {

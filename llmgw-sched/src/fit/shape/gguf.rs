@@ -9,7 +9,8 @@ use llmgw_core::{
 
 use self::weights::Weights;
 use super::{
-    Cache, Experts, Layer, MOST_LAYERS, Reach, STATE_ELEMENT, Shape, ShapeError, recurrent_state,
+    Cache, Experts, Kind, Layer, MOST_LAYERS, Reach, STATE_ELEMENT, Shape, ShapeError,
+    recurrent_state,
     rules::{Pattern, Rule},
 };
 
@@ -61,11 +62,23 @@ impl Shape {
         let heads = fields
             .numbers("attention.head_count")?
             .map_or(0, |heads| heads.largest());
+        if heads > MOST_HEADS {
+            let problem = format!("{heads}; at most {MOST_HEADS} are allowed");
+            return Err(fields.wrong("attention.head_count", &problem));
+        }
         let attention = fields.attention(embedding, heads)?;
         let (mut layers, inner) = fields.layers(rule, all, drafting, &attention)?;
         let weights = Weights::of(header, architecture, layers.len())?;
         for (layer, bytes) in layers.iter_mut().zip(&weights.layers) {
             layer.weights = *bytes;
+        }
+        let keeps = |layer: &Layer| {
+            let cache = layer.cache.is_some_and(|cache| cache.key > 0);
+            cache || layer.state > Bytes::ZERO
+        };
+        if rule.kind() == Kind::Writer && !layers.iter().any(keeps) {
+            let problem = "no layer would keep anything of what it has read";
+            return Err(fields.wrong("attention.head_count", problem));
         }
         let draft = layers.split_off(
             layers

@@ -90,7 +90,10 @@ impl Policy for Packing {
         if fresh > 0 {
             return main((50 - i64::try_from(fresh).unwrap_or(i64::MAX)).max(33));
         }
-        let hundredths: i64 = free.iter().map(|(free, _)| free / 10).sum();
+        let hundredths = free
+            .iter()
+            .map(|(free, _)| free / 10)
+            .fold(0, i64::saturating_add);
         main((100 - hundredths / 10).max(50))
     }
 }
@@ -135,7 +138,9 @@ pub(in crate::planner) fn kind(demand: &Demand) -> u16 {
 fn taken(room: &Room, demand: &Demand) -> i64 {
     let places = super::tightest(room, demand).places();
     let slots = places.filter_map(|place| room.slots().get(place));
-    slots.map(|slot| slot.part(demand)).sum()
+    slots
+        .map(|slot| slot.part(demand))
+        .fold(0, i64::saturating_add)
 }
 
 fn main(main: i64) -> Worth {

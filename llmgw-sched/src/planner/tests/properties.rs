@@ -93,7 +93,7 @@ fn any_replica(node: &FleetNode, id: u32, (model, memory, part, phase): Runs) ->
         on_demand: phase == 2,
         idle_seconds: (phase == 2).then_some(3_600),
         ..FleetReplica::serving(
-            ReplicaId::from_uuid(uuid(id.into())),
+            ReplicaId::from_uuid(uuid(u128::from(id) | 1 << 100)),
             format!("m{model}").parse().unwrap(),
             Bytes::gib(memory),
         )

@@ -76,7 +76,8 @@ fn serving(number: u128, model: &str, memory: Bytes, idle: Option<u64>) -> Fleet
     FleetReplica {
         idle_seconds: idle,
         ..FleetReplica::serving(
-            ReplicaId::from_uuid(uuid(number)),
+            // Real ids are not as low as imagined ones.
+            ReplicaId::from_uuid(uuid(number | 1 << 100)),
             model.parse().unwrap(),
             memory,
         )
@@ -92,7 +93,7 @@ fn less_context_and_fewer_slots_are_offered_as_far_as_they_have_to_go() {
     let options = sized(&model);
     let report = trial_with(&fleet, &model, &options);
     assert_eq!(kinds(&report), ["context", "slots"]);
-    let Change::Context { from, to } = report.remedies[0].change else {
+    let Change::Context { from, to, needs } = report.remedies[0].change else {
         panic!("{:?}", report.remedies);
     };
     assert_eq!(from, Tokens(32_768));
@@ -102,9 +103,16 @@ fn less_context_and_fewer_slots_are_offered_as_far_as_they_have_to_go() {
         report.remedies[0].places.as_ref().unwrap().hostname,
         "node-2"
     );
-    let Change::Slots { from: 4, to: 2 } = report.remedies[1].change else {
+    let Change::Slots { from: 4, to: 2, .. } = report.remedies[1].change else {
         panic!("{:?}", report.remedies);
     };
+    assert!(needs.memory <= Bytes::gib(10), "{needs}");
+    // Whoever does as it says has a model that is placed.
+    let mut followed: llmgw_core::cluster::catalog::ModelDefinition = model.clone().into();
+    followed.profiles[0].context = Some(to.0);
+    followed.profiles[0].memory = needs.memory;
+    let followed: Model = followed.try_into().unwrap();
+    assert!(trial(&fleet, &followed).fits.is_some());
     // So much works, and a little more does not.
     let with = |context: Tokens| {
         let profile = options

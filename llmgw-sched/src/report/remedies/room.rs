@@ -20,6 +20,8 @@ pub(super) fn stop(trials: &Trials<'_, '_>) -> Vec<Remedy> {
         replica.model != *trials.model.name()
             && replica.phase != Phase::Leaving
             && replica.rank.is_none()
+            // What only the plan has begun can't be stopped.
+            && !replica.id.is_imagined()
     };
     let mut found: Vec<Remedy> = trials
         .lacking(ROOM)

@@ -4,7 +4,7 @@ use llmgw_core::{
     cluster::catalog::Profile,
     reason::{
         Check, Fit,
-        remedy::{Change, Remedy},
+        remedy::{Change, Remedy, Resized},
     },
     units::Tokens,
 };
@@ -16,12 +16,13 @@ pub(super) fn context(trials: &Trials<'_, '_>) -> Vec<Remedy> {
     let tried = trials.lacking(MEMORY).into_iter().filter_map(|candidate| {
         let from = candidate.profile.context;
         let steps = from.0.saturating_sub(1) / STEP;
-        let (steps, places) = most(trials, candidate, steps, |steps| {
+        let (steps, places, profile) = most(trials, candidate, steps, |steps| {
             let parallel = candidate.profile.parallel;
             resized(trials, candidate, Tokens(steps * STEP), parallel)
         })?;
         let to = Tokens(steps * STEP);
-        let change = Change::Context { from, to };
+        let needs = needs(&profile);
+        let change = Change::Context { from, to, needs };
         Some((from.0 - to.0, remedy(change, places)))
     });
     least(tried)
@@ -33,11 +34,12 @@ pub(super) fn slots(trials: &Trials<'_, '_>) -> Vec<Remedy> {
         let from = candidate.profile.parallel;
         let count = |slots: u64| u32::try_from(slots).unwrap_or(u32::MAX);
         let below = u64::from(from.saturating_sub(1));
-        let (slots, places) = most(trials, candidate, below, |slots| {
+        let (slots, places, profile) = most(trials, candidate, below, |slots| {
             resized(trials, candidate, candidate.profile.context, count(slots))
         })?;
         let to = count(slots);
-        let change = Change::Slots { from, to };
+        let needs = needs(&profile);
+        let change = Change::Slots { from, to, needs };
         Some((u64::from(from - to), remedy(change, places)))
     });
     least(tried)
@@ -60,22 +62,33 @@ fn most(
     candidate: Candidate<'_>,
     below: u64,
     profile: impl Fn(u64) -> Option<Profile>,
-) -> Option<(u64, Fit)> {
+) -> Option<(u64, Fit, Profile)> {
     let node = trials.node(candidate.index)?;
-    let try_with = |size: u64| trials.with_node(node.clone(), &profile(size)?);
+    let try_with = |size: u64| {
+        let profile = profile(size)?;
+        Some((trials.with_node(node.clone(), &profile)?, profile))
+    };
     let (mut fits, mut most) = (0, below);
     let mut found = None;
     while fits < most {
         let middle = fits + (most - fits).div_ceil(2);
         match try_with(middle) {
-            Some(places) => {
-                found = Some((middle, places));
+            Some((places, profile)) => {
+                found = Some((middle, places, profile));
                 fits = middle;
             }
             None => most = middle - 1,
         }
     }
     found
+}
+
+fn needs(profile: &Profile) -> Resized {
+    let gpus = profile.needs.gpus.as_ref();
+    Resized {
+        memory: profile.memory,
+        gpu_memory: gpus.and_then(|gpus| gpus.memory),
+    }
 }
 
 fn least(tried: impl Iterator<Item = (u64, Remedy)>) -> Vec<Remedy> {

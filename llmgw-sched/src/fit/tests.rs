@@ -78,3 +78,21 @@ fn weighted() -> Shape {
     }
     Shape::from_gguf(&header(&draft), None).unwrap()
 }
+
+#[test]
+fn heads_that_can_not_be_are_refused_and_not_called_free() {
+    for heads in [0, u32::MAX] {
+        let fields = [
+            ("attention.head_count", Value::U32(heads)),
+            ("attention.head_count_kv", Value::U32(heads)),
+        ];
+        let problem = refused(&draft("llama", &fields));
+        assert!(problem.contains("llama.attention.head_count"), "{problem}");
+    }
+    // More heads than elements: a key of no width.
+    let problem = refused(&draft(
+        "llama",
+        &[("attention.head_count", Value::U32(512))],
+    ));
+    assert!(problem.contains("keep anything"), "{problem}");
+}

@@ -105,8 +105,20 @@ fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
     rejections
 }
 
-/// How far a rejection is from fitting: fewer failing checks, then fewer that are unknown, then less missing.
-fn distance(rejection: &Rejection) -> (usize, usize, Bytes) {
+/// How far a rejection is from fitting: fewer failing checks, then fewer that nobody can mend on that node, then
+/// fewer that are unknown, then less missing.
+fn distance(rejection: &Rejection) -> (usize, usize, usize, Bytes) {
+    let is_of_the_node = |check| {
+        matches!(
+            check,
+            Check::Pool | Check::Labels | Check::Gpus | Check::Fabric
+        )
+    };
+    let given = rejection
+        .reasons
+        .iter()
+        .filter(|reason| is_of_the_node(reason.check))
+        .count();
     let unknown = rejection
         .reasons
         .iter()
@@ -117,7 +129,7 @@ fn distance(rejection: &Rejection) -> (usize, usize, Bytes) {
         .iter()
         .filter_map(|reason| reason.short_by)
         .sum();
-    (rejection.reasons.len(), unknown, missing)
+    (rejection.reasons.len(), given, unknown, missing)
 }
 
 fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {

@@ -324,3 +324,22 @@ fn what_an_engine_can_t_do_is_wrong_usage() {
         assert!(ran.err.starts_with(expected), "{ran:?}");
     }
 }
+
+#[test]
+fn what_holds_no_weights_or_is_no_file_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let empty = Draft::default()
+        .with("general.architecture", Value::Text("llama".into()))
+        .with("llama.block_count", Value::U32(4))
+        .with("llama.embedding_length", Value::U32(1024))
+        .with("llama.feed_forward_length", Value::U32(4096))
+        .with("llama.attention.head_count", Value::U32(8))
+        .with("tokenizer.ggml.tokens", Value::texts(["a"; 8192]));
+    fs::write(directory.path().join("empty.gguf"), empty.header().unwrap()).unwrap();
+    let ran = fit(&directory, &["empty.gguf"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("empty.gguf holds no weights"), "{ran:?}");
+    let ran = fit(&directory, &["/dev/zero"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("/dev/zero is no file"), "{ran:?}");
+}

@@ -12,6 +12,7 @@ use llmgw_core::{
     header::ReadError,
     hf_config::{Config, MAX_BYTES},
     safetensors,
+    units::Bytes,
 };
 use llmgw_sched::fit::{Shape, ShapeError};
 
@@ -19,7 +20,13 @@ use crate::failure::{Cause, Failure};
 
 pub(super) fn shape(path: &Path, like: Option<&str>) -> Result<Shape, Failure> {
     let is_safetensors = path.extension().is_some_and(|end| end == "safetensors");
-    if path.is_dir() {
+    // A pipe would be waited for, and a device has no end.
+    let is_special = |found: std::fs::Metadata| !found.is_dir() && !found.is_file();
+    if path.metadata().is_ok_and(is_special) {
+        let text = format!("{} is no file", path.display());
+        return Err(Failure::new(Cause::Usage, text).with_hint("save it to a file first"));
+    }
+    let shape = if path.is_dir() {
         of_safetensors(path, path, like)
     } else if is_safetensors {
         // A bare name stands in the current directory.
@@ -27,7 +34,13 @@ pub(super) fn shape(path: &Path, like: Option<&str>) -> Result<Shape, Failure> {
         of_safetensors(directory, path, like)
     } else {
         of_gguf(path, like)
+    }?;
+    if shape.weights() == Bytes::ZERO {
+        let text = format!("{} holds no weights", path.display());
+        let hint = "it may have been cut off: fetch it again";
+        return Err(Failure::new(Cause::Usage, text).with_hint(hint));
     }
+    Ok(shape)
 }
 
 fn of_gguf(path: &Path, like: Option<&str>) -> Result<Shape, Failure> {

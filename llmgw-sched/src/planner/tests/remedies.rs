@@ -128,6 +128,28 @@ fn less_context_and_fewer_slots_are_offered_as_far_as_they_have_to_go() {
 }
 
 #[test]
+fn a_node_without_gpus_is_not_nearer_than_one_whose_gpu_is_full() {
+    let gpu = FleetGpu {
+        index: 0,
+        class: None,
+        memory: Some(Bytes::gib(20)),
+        fault: None,
+    };
+    let with_gpu = FleetNode {
+        gpus: Some(vec![gpu]),
+        ..node(2, Bytes::gib(64))
+    };
+    let without = FleetNode {
+        gpus: Some(Vec::new()),
+        ..node(1, Bytes::gib(64))
+    };
+    let gpus = serde_json::json!({"count": 1, "memory": "24GiB"});
+    let model = defined(serde_json::json!({"memory": "1GiB", "gpus": gpus}));
+    let report = trial(&fleet_of(vec![without, with_gpu]), &model);
+    assert_eq!(report.nearest.unwrap().hostname, "node-2");
+}
+
+#[test]
 fn a_demand_for_which_there_is_no_node_can_be_dropped() {
     let gpu = FleetGpu {
         index: 0,

@@ -55,6 +55,14 @@ pub enum SplitError {
         /// What is there.
         found: u64,
     },
+    /// A file is part of another set.
+    #[error("its split.count is {found}, not {expected}")]
+    Stranger {
+        /// Files of the first one's set.
+        expected: u64,
+        /// Files of its own.
+        found: u64,
+    },
     /// A file is not the part that its name says.
     #[error("its split.no is {found}, not {expected}")]
     Misplaced {
@@ -114,9 +122,13 @@ pub fn open(path: &Path, limits: &Limits) -> Result<Header, OpenError> {
     for (expected, name) in (0..).zip(&names).skip(1) {
         let part = path.with_file_name(name);
         let header = read(&part, limits).map_err(at(&part))?;
-        let found = Split::of(&header.metadata)
-            .map_err(|error| at(&part)(broken(error)))?
-            .map_or(0, |split| split.number);
+        let part_of = Split::of(&header.metadata).map_err(|error| at(&part)(broken(error)))?;
+        let found = part_of.map_or(1, |part| part.count);
+        if found != split.count {
+            let expected = split.count;
+            return Err(at(&part)(SplitError::Stranger { expected, found }.into()));
+        }
+        let found = part_of.map_or(0, |part| part.number);
         if found != expected {
             return Err(at(&part)(SplitError::Misplaced { expected, found }.into()));
         }

@@ -83,3 +83,15 @@ fn a_split_model_under_another_name_or_of_too_many_files_is_refused() {
         "m-00001-of-60000.gguf: split.count: 60000; at most 1000 are allowed"
     );
 }
+
+#[test]
+fn a_part_of_another_set_is_named() {
+    let mixed = directory(&[
+        ("m-00001-of-00002.gguf", part(0, 2, 2)),
+        ("m-00002-of-00002.gguf", part(1, 3, 2)),
+    ]);
+    assert_eq!(
+        opened(&mixed, "m-00001-of-00002.gguf").unwrap_err(),
+        "m-00002-of-00002.gguf: its split.count is 3, not 2"
+    );
+}

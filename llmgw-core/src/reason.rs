@@ -97,6 +97,12 @@ pub struct Report {
     pub nodes: usize,
     /// How many profiles were tried.
     pub profiles: usize,
+    /// How many replicas it should have; 0 when one was only asked about.
+    #[serde(default)]
+    pub replicas: u32,
+    /// How many of them have no place.
+    #[serde(default)]
+    pub missing: u32,
     /// Where it can go, when it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fits: Option<Fit>,

@@ -99,6 +99,10 @@ view! {
         nodes: usize,
         /// How many profiles were tried.
         profiles: usize,
+        /// How many replicas it should have; 0 when one was only asked about.
+        replicas: u32,
+        /// How many of them have no place.
+        missing: u32,
         /// Where it can go; None when nowhere.
         fits: Option<Fit>,
         /// Every node and profile that can't take it.

@@ -169,6 +169,7 @@ pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Ve
         plan: Plan::default(),
         reports: Vec::new(),
         stopping: BTreeSet::new(),
+        waiting: Vec::new(),
     };
     let mut order: Vec<&Model> = models.values().copied().collect();
     order.sort_by_cached_key(|model| (std::cmp::Reverse(size(&mut working, model)), model.name()));
@@ -178,6 +179,7 @@ pub fn plan_with(fleet: &Fleet, wanted: &Wanted, options: &Options) -> (Plan, Ve
     for model in order {
         planning.place_missing(&mut working, model);
     }
+    planning.report_waiting(&mut working);
     let Planning {
         mut plan,
         mut reports,
@@ -204,7 +206,31 @@ pub fn trial_with(fleet: &Fleet, model: &Model, options: &Options) -> Report {
     };
     let mut working = begin(fleet, &wanted, options);
     let choice = choose(&mut working, model);
-    report::build(&mut working, model, choice.as_ref(), &options.sizes)
+    let trial = Trial {
+        model,
+        replicas: 0,
+        missing: 0,
+        choice: choice.as_ref(),
+        ahead: &[],
+    };
+    report::build(&mut working, trial, &options.sizes)
+}
+
+/// Why a model lacks replicas, or where one more could go.
+///
+/// A model that lacks some is judged within the plan of all models, where others may come before it; one that has
+/// all is tried by itself. `None` when `wanted` has no such model.
+#[must_use]
+pub fn explain(
+    fleet: &Fleet,
+    wanted: &Wanted,
+    model: &ModelName,
+    options: &Options,
+) -> Option<Report> {
+    let asked = wanted.models.iter().find(|one| one.name() == model)?;
+    let (_, reports) = plan_with(fleet, wanted, options);
+    let lacking = reports.into_iter().find(|report| report.model == *model);
+    Some(lacking.unwrap_or_else(|| trial_with(fleet, asked, options)))
 }
 
 /// Whether there is a place for one more replica of `model`.
@@ -243,6 +269,28 @@ pub(crate) fn choose<'m>(working: &mut Working<'_>, model: &'m Model) -> Option<
     })
 }
 
+/// A trial that a report is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Trial<'t> {
+    pub(crate) model: &'t Model,
+    /// Replicas that the model should have; none when one was only asked about.
+    pub(crate) replicas: u32,
+    /// Those that have no place, the one that was tried included.
+    pub(crate) missing: u32,
+    /// Where the one that was tried goes.
+    pub(crate) choice: Option<&'t Choice<'t>>,
+    /// Models that come first wherever room is made.
+    pub(crate) ahead: &'t [Waiting<'t>],
+}
+
+/// A model that has found no place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting<'m> {
+    pub(crate) model: &'m Model,
+    /// Replicas that it lacks.
+    pub(crate) missing: u32,
+}
+
 /// A plan while it is made.
 struct Planning<'p> {
     options: &'p Options,
@@ -250,9 +298,10 @@ struct Planning<'p> {
     plan: Plan,
     reports: Vec<Report>,
     stopping: BTreeSet<ReplicaId>,
+    waiting: Vec<Waiting<'p>>,
 }
 
-impl Planning<'_> {
+impl<'p> Planning<'p> {
     /// Stops what a model has too much of, and what on draining nodes is served for elsewhere.
     fn stop_surplus(&mut self, working: &Working<'_>, model: &Model) {
         let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
@@ -288,7 +337,7 @@ impl Planning<'_> {
     }
 
     /// Places what a model lacks: first what is not there at all, then what is on draining nodes.
-    fn place_missing(&mut self, working: &mut Working<'_>, model: &Model) {
+    fn place_missing(&mut self, working: &mut Working<'_>, model: &'p Model) {
         let standing = Standing::of(working, model.name());
         let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
         let missing = wanted.saturating_sub(standing.kept.len());
@@ -306,21 +355,43 @@ impl Planning<'_> {
                 choice = Some(made);
                 after = stopped;
             }
-            let failed = choice.is_none();
-            if failed || trial + 1 == missing {
-                self.reports.push(report::build(
-                    working,
+            let Some(choice) = choice else {
+                let missing = u32::try_from(missing - trial).unwrap_or(u32::MAX);
+                self.waiting.push(Waiting { model, missing });
+                break;
+            };
+            if trial + 1 == missing {
+                let trial = Trial {
                     model,
-                    choice.as_ref(),
-                    &self.options.sizes,
-                ));
+                    replicas: model.replicas(),
+                    missing: 0,
+                    choice: Some(&choice),
+                    ahead: &[],
+                };
+                let report = report::build(working, trial, &self.options.sizes);
+                self.reports.push(report);
             }
-            let Some(mut placement) = choice.and_then(|choice| place(working, &choice)) else {
+            let Some(mut placement) = place(working, &choice) else {
                 break;
             };
             placement.replaces = replaces;
             placement.after = after;
             self.plan.placements.push(placement);
+        }
+    }
+
+    /// Says why models have found no place, when all others have theirs: what those took is not offered.
+    fn report_waiting(&mut self, working: &mut Working<'_>) {
+        for (at, waiting) in self.waiting.iter().enumerate() {
+            let trial = Trial {
+                model: waiting.model,
+                replicas: waiting.model.replicas(),
+                missing: waiting.missing,
+                choice: None,
+                ahead: self.waiting.get(..at).unwrap_or_default(),
+            };
+            let report = report::build(working, trial, &self.options.sizes);
+            self.reports.push(report);
         }
     }
 

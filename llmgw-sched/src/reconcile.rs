@@ -418,7 +418,12 @@ fn absolve(_: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> V
 }
 
 /// The fleet, and the models that may be tried now.
-fn inputs(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration) -> Inputs {
+pub(crate) fn inputs(
+    intent: &Intent,
+    observed: &Observed,
+    memory: &Memory,
+    now: Duration,
+) -> Inputs {
     let eligible = |model: &&Model| {
         memory
             .histories

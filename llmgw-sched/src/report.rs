@@ -13,19 +13,21 @@ use llmgw_core::{
 
 use self::trial::Trials;
 use crate::planner::{
-    Choice,
+    Trial,
     filter::{failing, too_few_nodes},
     sizes::Sizes,
     working::{Ask, Working},
 };
 
 /// The report of a trial: `working` is the fleet as it was tried, without what the choice takes.
-pub(crate) fn build(
-    working: &mut Working<'_>,
-    model: &Model,
-    choice: Option<&Choice<'_>>,
-    sizes: &Sizes,
-) -> Report {
+pub(crate) fn build(working: &mut Working<'_>, trial: Trial<'_>, sizes: &Sizes) -> Report {
+    let Trial {
+        model,
+        replicas,
+        missing,
+        choice,
+        ahead,
+    } = trial;
     let fits = choice.and_then(|choice| {
         let node = working.nodes.get(choice.spots.first()?.node)?.node;
         Some(Fit {
@@ -38,6 +40,8 @@ pub(crate) fn build(
         model: model.name().clone(),
         nodes: working.nodes.len(),
         profiles: model.profiles().len(),
+        replicas,
+        missing,
         fits,
         summary: Vec::new(),
         pending: None,
@@ -52,6 +56,7 @@ pub(crate) fn build(
         report.remedies = remedies::remedies(&Trials {
             working,
             model,
+            ahead,
             rejections: &report.rejections,
             sizes,
         });

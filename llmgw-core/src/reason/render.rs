@@ -11,11 +11,19 @@ pub fn headline(report: &Report) -> String {
     if let Some(fit) = &report.fits {
         return format!("{model} fits on {} with {}", fit.hostname, fit.profile);
     }
+    let (replicas, missing) = (report.replicas, report.missing);
+    let (state, none) = match replicas.checked_sub(missing) {
+        Some(placed) if placed > 0 && missing > 0 => {
+            let has = format!("{model} has {placed} of {replicas} replicas");
+            (has, "no further one fits now")
+        }
+        _ => (format!("{model} is not placed"), "none fits now"),
+    };
     if report.nodes == 0 {
-        return format!("{model} is not placed: no node has joined yet");
+        return format!("{state}: there is no node");
     }
     let mut line = format!(
-        "{model} is not placed: {}, {}, none fits now",
+        "{state}: {}, {}, {none}",
         counted(report.nodes, "node"),
         counted(report.profiles, "profile"),
     );

@@ -518,6 +518,14 @@ class Report:
         """How many profiles were tried."""
 
     @property
+    def replicas(self) -> int:
+        """How many replicas it should have; 0 when one was only asked about."""
+
+    @property
+    def missing(self) -> int:
+        """How many of them have no place."""
+
+    @property
     def fits(self) -> Fit | None:
         """Where it can go; None when nowhere."""
 

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     planner::{self, Wanted},
-    reconcile::standing,
+    reconcile::{Inputs, standing},
     whatif::what_if,
 };
 
@@ -109,8 +109,10 @@ impl Catalog for ControllerHandle {
         let now = shared.clock.monotonic();
         let entry = known(&snapshot, name)?;
         let model = &entry.model;
+        let Inputs { fleet, wanted } = snapshot.inputs(model, now);
         let options = snapshot.intent().options();
-        let report = planner::trial_with(&snapshot.fleet(now), model, &options);
+        let report = planner::explain(&fleet, &wanted, model.name(), &options)
+            .ok_or_else(|| ControlError::unknown_model(name))?;
         let standing = standing::waiting(
             model,
             &snapshot.observed,

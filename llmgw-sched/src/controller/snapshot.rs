@@ -15,7 +15,7 @@ use crate::{
     fleet::Fleet,
     journal::Journal,
     planner::policy::PolicyName,
-    reconcile::{self, Intent, Memory, Observed, standing},
+    reconcile::{self, Inputs, Intent, Memory, Observed, standing},
 };
 
 /// The state of the loop after a step. Immutable.
@@ -61,6 +61,17 @@ impl Snapshot {
     /// The fleet as a decision is made from it.
     pub(super) fn fleet(&self, now: Duration) -> Fleet {
         reconcile::fleet(&self.intent(), &self.observed, &self.memory, now)
+    }
+
+    /// What the loop would plan from now, if it were to try this model too.
+    pub(super) fn inputs(&self, asked: &Model, now: Duration) -> Inputs {
+        let intent = self.intent();
+        let mut inputs = reconcile::inputs(&intent, &self.observed, &self.memory, now);
+        let models = &mut inputs.wanted.models;
+        if models.iter().all(|model| model.name() != asked.name()) {
+            models.push(asked.clone());
+        }
+        inputs
     }
 
     /// What people call a node; its id while it was never heard.

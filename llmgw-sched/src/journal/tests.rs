@@ -48,6 +48,8 @@ fn report(model: &str, nodes: usize, detail: &str) -> Report {
         model: name(model),
         nodes,
         profiles: 1,
+        replicas: 1,
+        missing: 1,
         fits: None,
         nearest: rejections.first().cloned(),
         rejections,

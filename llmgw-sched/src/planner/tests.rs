@@ -176,7 +176,7 @@ fn no_node_at_all_is_said_as_such() {
     let report = trial(&Fleet::default(), &model("m", 1, &[Bytes::gib(4)]));
     assert_eq!(
         render::headline(&report),
-        "m is not placed: no node has joined yet"
+        "m is not placed: there is no node"
     );
     assert_eq!(
         report.remedies[0].to_string(),

@@ -9,13 +9,13 @@ use llmgw_core::{
 
 use super::distance;
 use crate::{
-    fleet::{Fleet, FleetNode, FleetReplica, GpuShare},
+    fleet::{Fleet, FleetNode, FleetReplica, GpuShare, Phase},
     planner::{
-        Options, Wanted, begin, gang,
+        Options, Waiting, Wanted, begin, choose, gang,
         policy::PolicyName,
         room::{Room, amount},
         sizes::Sizes,
-        working::Working,
+        working::{Ask, Working},
     },
 };
 
@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct Trials<'t, 'f> {
     pub(super) working: &'t Working<'f>,
     pub(super) model: &'t Model,
+    /// Those that have found no place either and choose first.
+    pub(super) ahead: &'t [Waiting<'t>],
     pub(super) rejections: &'t [Rejection],
     pub(super) sizes: &'t Sizes,
 }
@@ -98,7 +100,12 @@ impl<'t, 'f> Trials<'t, 'f> {
     ) -> Option<Fit> {
         let whole = self.working.fleet();
         let mut nodes = Vec::new();
-        if profile.needs.shards.is_some() {
+        let mut ahead = self
+            .ahead
+            .iter()
+            .flat_map(|waiting| waiting.model.profiles());
+        let is_sharded = |profile: &Profile| profile.needs.shards.is_some();
+        if is_sharded(profile) || ahead.any(is_sharded) {
             for index in 0..whole.nodes.len() {
                 nodes.extend(self.node(index).filter(|node| node.id != changed.id));
             }
@@ -112,6 +119,7 @@ impl<'t, 'f> Trials<'t, 'f> {
         };
         change(&mut fleet);
         let mut working = plainly(&fleet);
+        self.place_ahead(&mut working);
         let ask = working.ask(Some(self.model), profile);
         let spots = gang::best(&mut working, &ask)?;
         let node = working.nodes.get(spots.first()?.node)?.node;
@@ -120,6 +128,24 @@ impl<'t, 'f> Trials<'t, 'f> {
             hostname: node.hostname.clone(),
             profile: profile.name.clone(),
         })
+    }
+
+    /// Gives those that choose first what they find room for now.
+    fn place_ahead(&self, working: &mut Working<'_>) {
+        for waiting in self.ahead {
+            for _ in 0..waiting.missing {
+                let Some(choice) = choose(working, waiting.model) else {
+                    break;
+                };
+                for (rank, spot) in (0u32..).zip(&choice.spots) {
+                    let part = Ask {
+                        rank,
+                        ..choice.ask.clone()
+                    };
+                    working.take(&part, *spot, Phase::Starting);
+                }
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ mod tests {
         let expected = [
             "NUMBER  AGO  MODEL         WHAT                   WHY",
             "     1  6m   smollm2-135m  placed                 r-00000001 on alpha with default",
-            "     2  5m   huge          not placed (42 times)  huge is not placed: no node has joined yet",
+            "     2  5m   huge          not placed (42 times)  huge is not placed: there is no node",
             "     3  6m   broken        placed                 r-00000003 on alpha with default",
             "     4  6m   broken        failed                 r-00000003: the engine ended with signal 4 (SIGILL)",
             "     6  6m   gone          stopped                r-00000004: its model was removed",

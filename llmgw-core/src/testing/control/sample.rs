@@ -259,6 +259,8 @@ fn decisions() -> Vec<Decision> {
         model: ours("huge"),
         nodes: 0,
         profiles: 1,
+        replicas: 1,
+        missing: 1,
         fits: None,
         rejections: Vec::new(),
         summary: Vec::new(),

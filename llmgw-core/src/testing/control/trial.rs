@@ -53,6 +53,8 @@ pub(super) fn trial(nodes: &[NodeView], model: &Model) -> Report {
         model: model.name().clone(),
         nodes: nodes.len(),
         profiles: model.profiles().len(),
+        replicas: 0,
+        missing: 0,
         nearest: nearest(&rejections).filter(|_| fits.is_none()).cloned(),
         fits,
         rejections,

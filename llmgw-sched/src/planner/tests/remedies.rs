@@ -258,6 +258,72 @@ fn what_the_plan_has_given_away_is_not_offered_again() {
     assert_eq!(kinds(small), ["node"], "{:?}", small.remedies);
 }
 
+/// Two models lack room. Whoever makes it for the smaller one must know that the larger chooses first.
+#[test]
+fn room_that_another_model_would_take_first_is_not_offered() {
+    let mut near = node(1, Bytes::gib(12));
+    near.replicas = vec![serving(11, "idle", Bytes::gib(12), Some(600))];
+    let mut far = node(2, Bytes::gib(9));
+    far.replicas = vec![serving(12, "other", Bytes::gib(9), Some(60))];
+    let wanted = Wanted {
+        models: vec![
+            model("large", 1, &[Bytes::gib(10)]),
+            model("small", 1, &[Bytes::gib(8)]),
+        ],
+    };
+    let fleet = fleet_of(vec![near, far]);
+    let (_, reports) = plan(&fleet, &wanted);
+    let lines = |report: &Report| -> Vec<String> {
+        report.remedies.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        lines(&reports[0]),
+        ["stop r-0000000b of idle on node-1, idle for 10 min: places on node-1 with p0"]
+    );
+    // With `idle` stopped, `large` is there.
+    assert_eq!(
+        lines(&reports[1]),
+        ["stop r-0000000c of other on node-2, idle for 1 min: places on node-2 with p0"]
+    );
+    // Asked about alone it is told the same, for it is still the second in the plan.
+    let name = "small".parse().unwrap();
+    let explained = explain(&fleet, &wanted, &name, &Options::default()).unwrap();
+    assert_eq!(explained, reports[1]);
+}
+
+#[test]
+fn how_many_replicas_have_no_place_is_said() {
+    let fleet = fleet_of(vec![node(1, Bytes::gib(20))]);
+    let wanted = Wanted {
+        models: vec![model("m", 3, &[Bytes::gib(15)])],
+    };
+    let (plan, reports) = plan(&fleet, &wanted);
+    assert_eq!(plan.placements.len(), 1);
+    assert_eq!((reports[0].replicas, reports[0].missing), (3, 2));
+    let headline = render::headline(&reports[0]);
+    let expected = "m has 1 of 3 replicas: 1 node, 1 profile, no further one fits now";
+    assert!(headline.starts_with(expected), "{headline}");
+}
+
+#[test]
+fn a_stop_that_holds_another_is_not_offered_beside_it() {
+    // The first profile needs both to stop, the second only one of them.
+    let mut full = node(1, Bytes::gib(20));
+    full.replicas = vec![
+        serving(11, "a", Bytes::gib(9), Some(600)),
+        serving(12, "b", Bytes::gib(9), Some(500)),
+    ];
+    let report = trial(
+        &fleet_of(vec![full]),
+        &model("m", 1, &[Bytes::gib(18), Bytes::gib(10)]),
+    );
+    let lines: Vec<String> = report.remedies.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        ["stop r-0000000b of a on node-1, idle for 10 min: places on node-1 with p1"]
+    );
+}
+
 /// The model with this profile alone.
 fn only(model: &Model, profile: &Profile) -> Model {
     let mut definition: llmgw_core::cluster::catalog::ModelDefinition =
@@ -325,6 +391,23 @@ fn applied(fleet: &Fleet, model: &Model, change: &Change) -> (Fleet, Model) {
     (fleet, model)
 }
 
+/// Whoever stops a replica does not want it any more.
+fn without_stopped(wanted: &Wanted, change: &Change) -> Wanted {
+    let Change::Stop { replicas } = change else {
+        return wanted.clone();
+    };
+    let left = wanted.models.iter().filter_map(|model| {
+        let of_it = replicas.iter().filter(|one| one.model == *model.name());
+        let left = model.replicas() - u32::try_from(of_it.count()).unwrap();
+        let mut definition: llmgw_core::cluster::catalog::ModelDefinition = model.clone().into();
+        definition.replicas = Some(left);
+        (left > 0).then(|| definition.try_into().unwrap())
+    });
+    Wanted {
+        models: left.collect(),
+    }
+}
+
 fn ideal_gpus(model: &Model) -> Vec<FleetGpu> {
     let classes = model
         .profiles()
@@ -367,6 +450,29 @@ proptest! {
                         prop_assert!(trial(&changed, &alone).fits.is_none(), "{remedy} is too much");
                     }
                 }
+            }
+        }
+    }
+
+    /// Whoever carries the plan out and then does what is offered sees one replica more of that model, whatever
+    /// other models wait for.
+    #[test]
+    fn every_remedy_works_in_the_plan_of_all_models(
+        fleet in any_fleet(), wanted in any_wanted(),
+    ) {
+        let (first, reports) = plan(&fleet, &wanted);
+        let fleet = first.carried_out(&fleet, &wanted);
+        for report in reports.iter().filter(|report| report.missing > 0) {
+            let model = wanted.models.iter().find(|one| *one.name() == report.model).unwrap();
+            for remedy in &report.remedies {
+                if matches!(remedy.change, Change::Profile { .. } | Change::Node { .. }) {
+                    continue;
+                }
+                let (changed, _) = applied(&fleet, model, &remedy.change);
+                let (_, then) = plan(&changed, &without_stopped(&wanted, &remedy.change));
+                let now = then.iter().find(|one| one.model == report.model);
+                let missing = now.map_or(0, |one| one.missing);
+                prop_assert!(missing < report.missing, "{remedy} does not help {}", report.model);
             }
         }
     }

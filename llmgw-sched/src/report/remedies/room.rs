@@ -50,7 +50,23 @@ pub(super) fn stop(trials: &Trials<'_, '_>) -> Vec<Remedy> {
         }
         _ => (usize::MAX, std::cmp::Reverse(None)),
     });
-    first_of_each(found.into_iter())
+    let mut least: Vec<Remedy> = Vec::new();
+    for remedy in found {
+        if !least.iter().any(|known| asks_for_no_more(known, &remedy)) {
+            least.push(remedy);
+        }
+    }
+    first_of_each(least.into_iter())
+}
+
+/// Whether everything that stops in one also stops in the other.
+fn asks_for_no_more(one: &Remedy, other: &Remedy) -> bool {
+    match (&one.change, &other.change) {
+        (Change::Stop { replicas }, Change::Stop { replicas: others }) => replicas
+            .iter()
+            .all(|replica| others.iter().any(|other| other.replica == replica.replica)),
+        _ => false,
+    }
 }
 
 /// A replica that is on its way out, and whose end is enough.

@@ -11,6 +11,7 @@
 //! | the fleet while a plan is made | [`working`] |
 //! | all shards of a replica at once | `gang` |
 //! | what has to stop | `scale`, `evict` |
+//! | the plan while it is made | `planning` |
 
 mod carried_out;
 pub mod demand;
@@ -18,6 +19,7 @@ pub(crate) mod evict;
 pub(crate) mod filter;
 pub(crate) mod gang;
 pub mod mix;
+mod planning;
 pub mod policy;
 pub mod room;
 pub(crate) mod scale;
@@ -26,11 +28,7 @@ pub mod sizes;
 pub mod wanted;
 pub mod working;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use llmgw_core::{
     cluster::catalog::Model,
@@ -43,17 +41,13 @@ use serde::{Deserialize, Serialize};
 pub use self::wanted::Wanted;
 use self::{
     demand::{Classes, Demand},
-    evict::Evictable,
+    planning::Planning,
     policy::{PolicyName, Scale},
-    scale::Standing,
     score::Ties,
     sizes::Sizes,
     working::{Ask, Spot, Working},
 };
-use crate::{
-    fleet::{Fleet, FleetReplica, Phase},
-    report,
-};
+use crate::{fleet::Fleet, report};
 
 /// How to plan.
 #[derive(Clone, Debug, Default)]
@@ -289,177 +283,6 @@ pub(crate) struct Waiting<'m> {
     pub(crate) model: &'m Model,
     /// Replicas that it lacks.
     pub(crate) missing: u32,
-}
-
-/// A plan while it is made.
-struct Planning<'p> {
-    options: &'p Options,
-    wanted: &'p BTreeMap<&'p ModelName, &'p Model>,
-    plan: Plan,
-    reports: Vec<Report>,
-    stopping: BTreeSet<ReplicaId>,
-    waiting: Vec<Waiting<'p>>,
-}
-
-impl<'p> Planning<'p> {
-    /// Stops what a model has too much of, and what on draining nodes is served for elsewhere.
-    fn stop_surplus(&mut self, working: &Working<'_>, model: &Model) {
-        let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
-        let standing = Standing::of(working, model.name());
-        let surplus = standing.surplus(working, wanted);
-        let surplus = surplus.into_iter().map(|stop| (stop, StopReason::Surplus));
-        let drained = standing.leaving.iter().copied();
-        let drained = drained
-            .filter(|_| standing.ready() >= wanted)
-            .map(|stop| (stop, StopReason::Drained));
-        for ((index, replica), why) in surplus.chain(drained) {
-            self.stop(working, index, replica, why);
-        }
-    }
-
-    fn stop(
-        &mut self,
-        working: &Working<'_>,
-        index: usize,
-        replica: &FleetReplica,
-        why: StopReason,
-    ) {
-        let Some(node) = working.nodes.get(index) else {
-            return;
-        };
-        self.stopping.insert(replica.id);
-        self.plan.stops.push(Stop {
-            replica: replica.id,
-            model: replica.model.clone(),
-            node: node.node.id,
-            why,
-        });
-    }
-
-    /// Places what a model lacks: first what is not there at all, then what is on draining nodes.
-    fn place_missing(&mut self, working: &mut Working<'_>, model: &'p Model) {
-        let standing = Standing::of(working, model.name());
-        let wanted = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
-        let missing = wanted.saturating_sub(standing.kept.len());
-        let absent = missing.saturating_sub(standing.leaving.len());
-        for trial in 0..missing {
-            let moved = trial
-                .checked_sub(absent)
-                .and_then(|at| standing.leaving.get(at));
-            let replaces = moved.map(|(_, replica)| replica.id);
-            let mut choice = choose(working, model);
-            let mut after = Vec::new();
-            if choice.is_none()
-                && let Some((made, stopped)) = self.make_room(working, model)
-            {
-                choice = Some(made);
-                after = stopped;
-            }
-            let Some(choice) = choice else {
-                let missing = u32::try_from(missing - trial).unwrap_or(u32::MAX);
-                self.waiting.push(Waiting { model, missing });
-                break;
-            };
-            if trial + 1 == missing {
-                let trial = Trial {
-                    model,
-                    replicas: model.replicas(),
-                    missing: 0,
-                    choice: Some(&choice),
-                    ahead: &[],
-                };
-                let report = report::build(working, trial, &self.options.sizes);
-                self.reports.push(report);
-            }
-            let Some(mut placement) = place(working, &choice) else {
-                break;
-            };
-            placement.replaces = replaces;
-            placement.after = after;
-            self.plan.placements.push(placement);
-        }
-    }
-
-    /// Says why models have found no place, when all others have theirs: what those took is not offered.
-    fn report_waiting(&mut self, working: &mut Working<'_>) {
-        for (at, waiting) in self.waiting.iter().enumerate() {
-            let trial = Trial {
-                model: waiting.model,
-                replicas: waiting.model.replicas(),
-                missing: waiting.missing,
-                choice: None,
-                ahead: self.waiting.get(..at).unwrap_or_default(),
-            };
-            let report = report::build(working, trial, &self.options.sizes);
-            self.reports.push(report);
-        }
-    }
-
-    /// Stops idle replicas for a model, where that is allowed and helps.
-    fn make_room<'m>(
-        &mut self,
-        working: &mut Working<'_>,
-        model: &'m Model,
-    ) -> Option<(Choice<'m>, Vec<ReplicaId>)> {
-        let idle_seconds = self.options.evict_after_seconds?;
-        model.profiles().iter().find_map(|profile| {
-            let ask = working.ask(Some(model), profile);
-            let evictable = Evictable {
-                idle_seconds,
-                spared: &self.stopping,
-                wanted: self.wanted,
-            };
-            let (spot, victims) = evict::make_room(working, &ask, evictable)?;
-            for victim in &victims {
-                let found: Vec<_> = working.find(*victim).collect();
-                for (index, replica) in found {
-                    working.release(index, replica);
-                    let why = StopReason::RoomFor(model.name().clone());
-                    self.stop(working, index, replica, why);
-                }
-            }
-            let choice = Choice {
-                model,
-                ask,
-                spots: vec![spot],
-            };
-            Some((choice, victims))
-        })
-    }
-}
-
-/// Takes the places of a choice.
-fn place(working: &mut Working<'_>, choice: &Choice<'_>) -> Option<Placement> {
-    let Choice { model, ask, spots } = choice;
-    let waits = spots.iter().any(|spot| working.waits(*spot));
-    let mut parts = Vec::new();
-    for (rank, spot) in spots.iter().enumerate() {
-        let node = working.nodes.get(spot.node)?.node;
-        parts.push(PlacedShard {
-            node: node.id,
-            hostname: node.hostname.clone(),
-            gpus: working.gpu_numbers(*spot),
-        });
-        let part = Ask {
-            rank: u32::try_from(rank).unwrap_or(u32::MAX),
-            ..ask.clone()
-        };
-        working.take(&part, *spot, Phase::Starting);
-    }
-    let first = parts.first()?.clone();
-    let is_sharded = ask.profile.needs.shards.is_some();
-    Some(Placement {
-        model: model.name().clone(),
-        profile: ask.profile.name.clone(),
-        node: first.node,
-        hostname: first.hostname,
-        memory: ask.profile.memory,
-        gpus: first.gpus,
-        shards: if is_sharded { parts } else { Vec::new() },
-        replaces: None,
-        after: Vec::new(),
-        waits,
-    })
 }
 
 /// How hard a model is to place: shards, GPUs of each, whole before shared, GPU memory, main memory.

@@ -7,7 +7,7 @@ use llmgw_core::{
 };
 
 use super::*;
-use crate::fleet::FleetNode;
+use crate::fleet::{FleetNode, FleetReplica, Phase};
 
 mod properties;
 mod remedies;

@@ -173,8 +173,9 @@ async fn answer(
             format.show(&explanation, text::explanation)
         }
         Command::Plan { changes } => {
-            let changes = changes.read(&DEFINITION)?;
-            let outcome = connection.control()?.fleet.plan(&changes).await?;
+            let read = changes.read(&DEFINITION)?;
+            let planned = connection.control()?.fleet.plan(&read).await;
+            let outcome = planned.map_err(|error| changes.in_words(error.into()))?;
             format.show(&outcome, plan::outcome)
         }
         Command::Decisions {

@@ -15,7 +15,7 @@ use llmgw_server::fault::Fault;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    message: String,
+    pub(crate) message: String,
     hint: Option<String>,
 }
 
@@ -48,6 +48,13 @@ impl Failure {
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    pub(crate) fn with_message(self, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
             ..self
         }
     }

@@ -113,6 +113,7 @@ pub(crate) fn run(args: &FitArgs) -> ExitCode {
 
 fn answer(args: &FitArgs) -> Result<Answer, Failure> {
     let shape = source::shape(&args.path, args.like.as_deref())?;
+    refuse_useless(args, &shape)?;
     let request = request(args, &shape);
     Answer::new(&args.path, &shape, &request).map_err(refused)
 }
@@ -154,6 +155,35 @@ fn request(args: &FitArgs, shape: &Shape) -> Request {
                 .map_or_else(|| trained.min(DEFAULT_CONTEXT), Tokens),
         )
     }
+}
+
+/// Refuses what would change nothing: whoever gives it believes that it counts.
+fn refuse_useless(args: &FitArgs, shape: &Shape) -> Result<(), Failure> {
+    let is_llamacpp = matches!(args.engine, Runner::Llamacpp);
+    let of_llamacpp = [
+        ("--gpu-layers", args.gpu_layers.is_some()),
+        ("--draft", args.draft > 0),
+        ("--no-flash-attention", args.no_flash_attention),
+        ("--kv-unified", args.kv_unified),
+        ("--swa-full", args.swa_full),
+    ];
+    let other = of_llamacpp.iter().find(|(_, given)| *given && !is_llamacpp);
+    let (flag, problem) = if let Some((flag, _)) = other {
+        (*flag, "only llama.cpp has this setting")
+    } else if args.utilisation.is_some() && is_llamacpp {
+        ("--utilisation", "llama.cpp has no such setting")
+    } else if args.gpu_layers.is_some() && args.gpu.is_empty() {
+        (
+            "--gpu-layers",
+            "there is no GPU to put them on; name one with --gpu",
+        )
+    } else if args.draft > 0 && shape.draft.is_empty() {
+        ("--draft", "the model has no draft layers of its own")
+    } else {
+        return Ok(());
+    };
+    let failure = Failure::new(Cause::Usage, format!("{flag}: {problem}"));
+    Err(failure.with_hint("leave it out: it would change nothing"))
 }
 
 fn refused(error: RequestError) -> Failure {

@@ -126,7 +126,8 @@ fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
         return Ok((args.output.show(&planned, text::planned)?, all));
     }
     let outcome = what_if(&fleet, &wanted, &changes, &options)
-        .map_err(|wrong| hinted(Failure::new(Cause::Usage, wrong.to_string()), &wrong))?;
+        .map_err(|wrong| hinted(Failure::new(Cause::Usage, wrong.to_string()), &wrong))
+        .map_err(|failure| args.changes.in_words(failure))?;
     let all = outcome.unplaceable.is_empty() && outcome.lacking_already.is_empty();
     Ok((args.output.show(&outcome, text::outcome)?, all))
 }

@@ -221,7 +221,7 @@ Lack replicas now, and would still: huge
     plane
         .ctl(&["plan", "--drain", "nowhere"])
         .await
-        .failed(2, &["error: changes[0].drain: there is no node nowhere"]);
+        .failed(2, &["error: --drain nowhere: there is no node nowhere"]);
     assert_eq!(control.catalog.models().await.unwrap(), models);
     assert_eq!(control.audit.audit(0, 1_000).await.unwrap(), []);
 }

@@ -316,6 +316,22 @@ fn what_an_engine_can_t_do_is_wrong_usage() {
         ),
         (vec!["--utilisation", "1.5"], "error: invalid value '1.5'"),
         (vec!["--gpu", "lots"], "error: invalid value 'lots'"),
+        (
+            vec!["--utilisation", "0.9"],
+            "error: --utilisation: llama.cpp has no such setting\nhint: leave it out",
+        ),
+        (
+            vec!["--engine", "vllm", "--gpu", "8GiB", "--kv-unified"],
+            "error: --kv-unified: only llama.cpp has this setting",
+        ),
+        (
+            vec!["--gpu-layers", "9"],
+            "error: --gpu-layers: there is no GPU to put them on",
+        ),
+        (
+            vec!["--draft", "2"],
+            "error: --draft: the model has no draft layers of its own",
+        ),
     ] {
         let mut all = vec!["m.gguf"];
         all.extend(arguments);

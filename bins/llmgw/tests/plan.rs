@@ -171,7 +171,7 @@ fn changes_are_made_in_the_order_in_which_they_stand() {
     let after = plan(&directory, &[add, lose].concat());
     assert_eq!(after.code, Some(0), "{after:?}");
     plan(&directory, &[lose, add].concat())
-        .failed(2, &["error: changes[0].lose: there is no node new-1"]);
+        .failed(2, &["error: --lose new-1: there is no node new-1"]);
 }
 
 #[test]

@@ -107,17 +107,17 @@ pub fn open(path: &Path, limits: &Limits) -> Result<Header, OpenError> {
         move |cause: OpenCause| OpenError { path, cause }
     };
     let mut first = read(path, limits).map_err(at(path))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some(split) = Split::of(&first.metadata).map_err(|error| at(path)(broken(error)))? else {
-        return Ok(first);
+        return match parts_of(&name) {
+            Some(expected) if expected > 1 => {
+                Err(at(path)(SplitError::Stranger { expected, found: 1 }.into()))
+            }
+            _ => Ok(first),
+        };
     };
     let names = split
-        .names(
-            path.file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .as_ref(),
-            limits,
-        )
+        .names(&name, limits)
         .map_err(|error| at(path)(error.into()))?;
     for (expected, name) in (0..).zip(&names).skip(1) {
         let part = path.with_file_name(name);
@@ -140,6 +140,14 @@ pub fn open(path: &Path, limits: &Limits) -> Result<Header, OpenError> {
         return Err(at(path)(SplitError::Tensors { promised, found }.into()));
     }
     Ok(first)
+}
+
+/// Of how many files one with this name is: `m-00001-of-00003.gguf` is one of 3.
+fn parts_of(name: &str) -> Option<u64> {
+    let (first, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (_, number) = first.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(number) && is_number(count)).then(|| count.parse().ok())?
 }
 
 fn read(path: &Path, limits: &Limits) -> Result<Header, OpenCause> {

@@ -4,7 +4,7 @@ use llmgw_core::units::Tokens;
 
 use super::{
     Request, RequestError, Shape, estimate,
-    request::{Engine, MOST_SLOTS, Offload},
+    request::{Engine, MOST_CONTEXT, MOST_SLOTS, Offload},
 };
 
 /// The largest context of one request that certainly fits with all else as in `request`, in steps of 256 tokens,
@@ -14,7 +14,10 @@ use super::{
 ///
 /// [`RequestError`] when the request can't be.
 pub fn largest_context(shape: &Shape, request: &Request) -> Result<Option<Tokens>, RequestError> {
-    let most = shape.trained_context.unwrap_or(UNTRAINED).0.div_ceil(STEP);
+    // A file may say that it was trained for more than can be asked for.
+    let trained = shape.trained_context.unwrap_or(UNTRAINED);
+    let trained = trained.min(Tokens(MOST_CONTEXT));
+    let most = trained.0.div_ceil(STEP);
     let steps = largest(most.max(1), |steps| {
         fits(
             shape,
@@ -24,7 +27,6 @@ pub fn largest_context(shape: &Shape, request: &Request) -> Result<Option<Tokens
             },
         )
     })?;
-    let trained = shape.trained_context.unwrap_or(UNTRAINED);
     Ok(steps.map(|steps| Tokens(steps.saturating_mul(STEP)).min(trained)))
 }
 

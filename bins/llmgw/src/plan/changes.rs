@@ -1,6 +1,6 @@
 //! Changes to try, from the command line, in the order in which they stand there.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use llmgw_core::{api::whatif::Change, id::ModelName};
@@ -37,6 +37,44 @@ impl Changes {
             Asked::Other(change) => Ok(change.clone()),
         };
         self.0.iter().map(read).collect()
+    }
+
+    /// A failure that names a change by its place, with what stands on the command line instead:
+    /// `changes[1].scale.model: …` is `--scale m=3: model: …`.
+    pub(crate) fn in_words(&self, failure: Failure) -> Failure {
+        match self.flag_of(&failure.message) {
+            Some(words) => failure.with_message(words),
+            None => failure,
+        }
+    }
+
+    fn flag_of(&self, message: &str) -> Option<String> {
+        let (index, rest) = message.strip_prefix("changes[")?.split_once(']')?;
+        let asked = self.0.get(index.parse::<usize>().ok()?)?;
+        let (field, problem) = rest.strip_prefix('.')?.split_once(": ")?;
+        // The kind of the change is the flag.
+        let within = field
+            .split_once('.')
+            .map(|(_, within)| format!("{within}: "));
+        Some(format!("{asked}: {}{problem}", within.unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add(path) => write!(f, "--add {}", path.display()),
+            Self::Edit(path) => write!(f, "--edit {}", path.display()),
+            Self::Other(change) => match change {
+                Change::Add(model) => write!(f, "--add {}", model.name),
+                Change::Edit(model) => write!(f, "--edit {}", model.name),
+                Change::Remove(model) => write!(f, "--remove {model}"),
+                Change::Scale { model, replicas } => write!(f, "--scale {model}={replicas}"),
+                Change::Drain(node) => write!(f, "--drain {node}"),
+                Change::Lose(node) => write!(f, "--lose {node}"),
+                Change::AddNodes { like, count } => write!(f, "--add-nodes {like}={count}"),
+            },
+        }
     }
 }
 
@@ -141,6 +179,7 @@ fn add_nodes(text: &str) -> Result<Change, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Cause;
 
     fn parsed(arguments: &[&str]) -> Result<Changes, clap::Error> {
         let command = Changes::augment_args(Command::new("plan").no_binary_name(true));
@@ -173,6 +212,32 @@ mod tests {
                 "edit g.yaml",
             ]
         );
+    }
+
+    #[test]
+    fn an_error_names_what_stands_on_the_command_line() {
+        let changes = parsed(&["--lose=a", "--scale=m=0", "--add=f.yaml"]).unwrap();
+        let words = |message: &str| {
+            changes
+                .in_words(Failure::new(Cause::Usage, message))
+                .message
+        };
+        assert_eq!(
+            words("changes[1].scale.replicas: 0 replicas would never run"),
+            "--scale m=0: replicas: 0 replicas would never run"
+        );
+        assert_eq!(
+            words("changes[0].lose: no such node"),
+            "--lose a: no such node"
+        );
+        assert_eq!(
+            words("changes[2].add.profiles[0].memory: missing"),
+            "--add f.yaml: profiles[0].memory: missing"
+        );
+        // What is not about a change stays as it is.
+        for other in ["changes[9].lose: x", "models[0].name: x", "changes[0]"] {
+            assert_eq!(words(other), other);
+        }
     }
 
     #[test]

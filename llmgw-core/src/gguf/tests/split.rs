@@ -95,3 +95,19 @@ fn a_part_of_another_set_is_named() {
         "m-00002-of-00002.gguf: its split.count is 3, not 2"
     );
 }
+
+#[test]
+fn a_whole_model_under_the_name_of_a_part_is_refused() {
+    let alone = Draft::default().tensor("x", &[32], TensorType::F32);
+    let one = part(0, 1, 1);
+    let directory = directory(&[
+        ("m-00001-of-00002.gguf", alone),
+        ("n-00001-of-00002.gguf", one),
+        ("m-00001-of-00001.gguf", part(0, 1, 1)),
+    ]);
+    for name in ["m-00001-of-00002.gguf", "n-00001-of-00002.gguf"] {
+        let expected = format!("{name}: its split.count is 1, not 2");
+        assert_eq!(opened(&directory, name).unwrap_err(), expected);
+    }
+    opened(&directory, "m-00001-of-00001.gguf").unwrap();
+}

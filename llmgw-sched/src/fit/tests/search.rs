@@ -77,6 +77,22 @@ fn requests() -> impl Strategy<Value = Request> {
         )
 }
 
+#[test]
+fn a_model_that_says_it_was_trained_for_more_than_can_be_is_searched_as_far_as_can_be() {
+    let endless = Shape {
+        trained_context: Some(Tokens(u64::MAX)),
+        ..weighted()
+    };
+    let plenty = Request {
+        host: Some(Bytes(u64::MAX)),
+        ..Request::new(Tokens(256))
+    };
+    assert_eq!(
+        largest_context(&endless, &plenty).unwrap(),
+        Some(Tokens(1 << 30))
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

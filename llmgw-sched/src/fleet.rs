@@ -79,6 +79,10 @@ pub struct FleetNode {
     /// Whether other machines use the same disk.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disk_shared: bool,
+    /// Which disk that is, such as `filer:/models`: nodes that name the same one have its room together. Absent when
+    /// it is the node's own, or when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_id: Option<String>,
     /// The GPUs; absent when not known, empty when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vec<FleetGpu>>,
@@ -244,6 +248,7 @@ impl FleetNode {
             cpu: None,
             disk_free: None,
             disk_shared: false,
+            disk_id: None,
             gpus: None,
             labels: BTreeMap::new(),
             fabrics: Vec::new(),

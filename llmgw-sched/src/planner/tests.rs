@@ -300,3 +300,46 @@ fn absurd_sizes_overflow_nothing() {
     let error = serde_json::from_value::<Model>(too_much).unwrap_err();
     assert!(error.to_string().contains("profiles[0].memory"), "{error}");
 }
+
+/// Twenty nodes must not each believe that they own the filer's last terabyte.
+#[test]
+fn a_shared_disk_is_filled_once_for_all_who_use_it() {
+    let model = |name: &str| -> Model {
+        serde_json::from_value(serde_json::json!({
+            "name": name, "source": "https://weights.example/m.gguf", "size": "60GiB",
+            "sha256": "a".repeat(64), "profiles": [{"memory": "4GiB"}],
+        }))
+        .unwrap()
+    };
+    let on = |number, disk: Option<&str>, free| FleetNode {
+        disk_id: disk.map(str::to_owned),
+        disk_shared: disk.is_some(),
+        disk_free: Some(Bytes::gib(free)),
+        ..node(number, Bytes::gib(8))
+    };
+    let placed = |nodes| {
+        let wanted = Wanted {
+            models: vec![model("a"), model("b"), model("c")],
+        };
+        let (plan, reports) = plan(&fleet_of(nodes), &wanted);
+        let lacking = reports.into_iter().filter(|report| report.missing > 0);
+        (
+            plan.placements.len(),
+            lacking
+                .map(|report| render::headline(&report))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let filer = Some("filer:/models");
+    // The second looked a little later, when less was free.
+    let (count, lacking) = placed(vec![on(1, filer, 130), on(2, filer, 125)]);
+    assert_eq!(count, 2);
+    let expected = "disk: needs 60.0 GiB, has 5.0 GiB free, short by 55.0 GiB";
+    assert!(lacking[0].ends_with(expected), "{lacking:?}");
+    // Disks of their own, and disks of which nobody said that they are one.
+    assert_eq!(placed(vec![on(1, None, 130), on(2, None, 125)]).0, 3);
+    assert_eq!(
+        placed(vec![on(1, filer, 130), on(2, Some("other"), 125)]).0,
+        3
+    );
+}

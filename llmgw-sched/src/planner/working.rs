@@ -12,6 +12,7 @@ use llmgw_core::{
         node::NodeState,
     },
     id::{EngineName, ModelName, ReplicaId},
+    units::Bytes,
 };
 
 pub(crate) use self::node::{WorkingNode, disk_need};
@@ -42,6 +43,8 @@ pub struct Working<'f> {
     policy: Box<dyn Policy>,
     shapes: Shapes,
     selections: BTreeMap<Selection, Vec<bool>>,
+    /// The nodes that use the same disk, by its name.
+    disks: BTreeMap<&'f str, Vec<usize>>,
     /// The count of a model's replicas by node while a choice is made; nought in between.
     crowd: Vec<i64>,
     /// Placements since the policy was last shown what is left.
@@ -111,10 +114,33 @@ impl<'f> Working<'f> {
             policy,
             shapes: Shapes::default(),
             selections: BTreeMap::new(),
+            disks: BTreeMap::new(),
             unseen: 0,
         };
+        working.join_disks();
         working.show_policy();
         working
+    }
+
+    /// Finds which nodes use the same disk. Each has looked at another moment: the least that one of them saw is
+    /// what there is.
+    fn join_disks(&mut self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(disk) = &node.node.disk_id {
+                self.disks.entry(disk).or_default().push(index);
+            }
+        }
+        for sharing in self.disks.values() {
+            let free = sharing
+                .iter()
+                .filter_map(|index| self.nodes.get(*index)?.disk);
+            let least = free.min();
+            for index in sharing {
+                if let Some(node) = self.nodes.get_mut(*index) {
+                    node.disk = node.disk.and(least);
+                }
+            }
+        }
     }
 
     /// A question to place one more.
@@ -244,14 +270,28 @@ impl<'f> Working<'f> {
                 *node.starting.entry(place).or_insert(0) += 1;
             }
         }
-        let need = disk_need(ask, spot.score.fetches);
-        node.disk = node.disk.map(|free| free.saturating_sub(bytes(need)));
         if let Some(model) = ask.model {
             node.promised.insert(model.name().clone());
         }
+        self.fill_disk(spot.node, disk_need(ask, spot.score.fetches));
         self.unseen += 1;
         if self.unseen >= SHOWN_EVERY {
             self.show_policy();
+        }
+    }
+
+    /// Takes room on the disk of a node, and so of all that use the same one.
+    fn fill_disk(&mut self, index: usize, need: Bytes) {
+        let disk = self
+            .nodes
+            .get(index)
+            .and_then(|node| node.node.disk_id.as_ref());
+        let alone = [index];
+        let sharing = disk.and_then(|disk| self.disks.get(disk.as_str()));
+        for index in sharing.map_or(&alone[..], Vec::as_slice) {
+            if let Some(node) = self.nodes.get_mut(*index) {
+                node.disk = node.disk.map(|free| free.saturating_sub(bytes(need)));
+            }
         }
     }
 

@@ -31,7 +31,7 @@ use crate::{
             Removed, ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
         },
         decision::Decision,
-        whatif::{Change, Outcome, WhatIf},
+        whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition},
     control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy},
@@ -202,6 +202,10 @@ impl Fleet for AdminClient {
 
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
         self.read("replicas", model).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        self.read("snapshot", None).await
     }
 
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {

@@ -15,7 +15,7 @@ use crate::{
             SettingsView, Summary, UsageView,
         },
         decision::Decision,
-        whatif::{Change, Outcome},
+        whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
         audit::AuditEntry,
@@ -104,6 +104,9 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     ///
     /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
+
+    /// All that a plan would be made from now, for whoever wants to plan elsewhere.
+    async fn snapshot(&self) -> Result<Snapshot, ControlError>;
 
     /// What these changes would do, made in this order and all together. Asks, and changes nothing: it is no order,
     /// and leaves no entry in the audit log. Nodes are named by host name or id, models by their own name.

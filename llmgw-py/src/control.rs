@@ -8,6 +8,7 @@ use std::{
 
 use llmgw_core::{
     admin_client::AdminClient,
+    api::whatif::Snapshot,
     cluster::catalog::ModelDefinition,
     control::{Accounts as _, Catalog as _, ControlError, Fleet as _},
     error::Code,
@@ -17,7 +18,7 @@ use pyo3::prelude::*;
 
 use crate::{
     cluster::{Model, Node, Replica, Summary, Usage},
-    convert::from_python,
+    convert::{Plain, from_python, to_python},
     error::Error,
     reasons::Explanation,
     runtime::{block, future},
@@ -76,6 +77,16 @@ impl Client {
     /// The same, awaited.
     fn nodes_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         future(py, self.ask_nodes())
+    }
+
+    /// All that a plan is made from: a dict with `policy`, `fleet` and `models`, as `plan()` takes them.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, &block(py, self.ask_snapshot())?.0)
+    }
+
+    /// The same, awaited.
+    fn snapshot_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_snapshot())
     }
 
     /// All models, by name.
@@ -173,6 +184,11 @@ impl Client {
     fn ask_nodes(&self) -> impl Future<Output = Result<Vec<Node>, Error>> + Send + use<> {
         let admin = self.admin.clone();
         async move { Ok(admin.nodes().await?.into_iter().map(Node).collect()) }
+    }
+
+    fn ask_snapshot(&self) -> impl Future<Output = Result<Plain<Snapshot>, Error>> + Send + use<> {
+        let admin = self.admin.clone();
+        async move { Ok(Plain(admin.snapshot().await?)) }
     }
 
     fn ask_models(&self) -> impl Future<Output = Result<Vec<Model>, Error>> + Send + use<> {

@@ -40,6 +40,20 @@ pub(crate) fn to_python<'py>(
     json(py)?.call_method1(intern!(py, "loads"), (text,))
 }
 
+/// What Python gets as plain data.
+#[derive(Debug)]
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<'py, T: Serialize> IntoPyObject<'py> for Plain<T> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        to_python(py, &self.0)
+    }
+}
+
 /// `Name(field=value, …)` with the fields that are there.
 pub(crate) fn repr(py: Python<'_>, name: &str, data: &impl Serialize) -> PyResult<String> {
     let fields = to_python(py, data)?.cast_into::<PyDict>()?;

@@ -55,6 +55,10 @@ async def test_a_model_is_added_explained_and_removed(server: Server) -> None:
     explanation = client.explain("org/new:7b")
     assert not explanation.placed
     assert "there is no node" in str(explanation)
+    snapshot = client.snapshot()
+    assert snapshot == await client.snapshot_async()
+    elsewhere = llmgw.plan(snapshot["fleet"], {"models": snapshot["models"]})
+    assert elsewhere.reports[0].missing == 1
     with pytest.raises(llmgw.ConflictError):
         client.add(DEFINITION)
     client.remove("org/new:7b")

@@ -62,6 +62,8 @@ enum Command {
         #[command(flatten)]
         changes: Changes,
     },
+    /// All that a plan is made from: a file for `llmgw plan --snapshot`
+    Snapshot,
     /// What was decided and why: placed, not placed, stopped, failed
     ///
     /// The last 1,000 are kept in memory, fewer when their reasons are long: a restart begins anew. Who ordered what is in
@@ -177,6 +179,15 @@ async fn answer(
             let planned = connection.control()?.fleet.plan(&read).await;
             let outcome = planned.map_err(|error| changes.in_words(error.into()))?;
             format.show(&outcome, plan::outcome)
+        }
+        Command::Snapshot => {
+            let snapshot = connection.control()?.fleet.snapshot().await?;
+            // It is a file for programs: people get JSON too.
+            let format = match format {
+                Format::Table => Format::Json,
+                other => other,
+            };
+            format.show(&snapshot, |_| String::new())
         }
         Command::Decisions {
             model,

@@ -3,10 +3,19 @@
 mod changes;
 mod text;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::{Args, ValueEnum};
-use llmgw_core::{api::whatif::Change, cluster::catalog::DefinitionError, id::ModelName, reason};
+use llmgw_core::{
+    api::whatif::{Change, Snapshot},
+    cluster::catalog::DefinitionError,
+    id::ModelName,
+    reason,
+};
 use llmgw_sched::{
     fleet::Fleet,
     planner::{self, Options, Placement, Wanted, policy::PolicyName, sizes::Sizes},
@@ -28,18 +37,23 @@ use crate::{
 pub(crate) struct PlanArgs {
     /// The fleet: its nodes, what they have and what they run; YAML or JSON (of thousands of nodes: JSON), `-` for
     /// standard input
-    #[arg(long, value_name = "FILE")]
-    fleet: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "snapshot")]
+    fleet: Option<PathBuf>,
     /// What should run: `models: [...]`, each as `llmgw ctl add` takes it
-    #[arg(long, value_name = "FILE")]
-    models: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "snapshot")]
+    models: Option<PathBuf>,
+    /// Both at once, as `llmgw ctl snapshot` writes them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fleet", "models"])]
+    snapshot: Option<PathBuf>,
     /// Weights of a model, as `llmgw fit` reads them: then less context and fewer requests are tried too, for what
     /// fits nowhere
     #[arg(long, value_name = "NAME=FILE", value_parser = weights)]
     weights: Vec<(ModelName, PathBuf)>,
     /// How a place is chosen among those that fit
-    #[arg(long, value_enum, default_value_t)]
-    policy: Policy,
+    ///
+    /// [default: that of the snapshot, else scarcity]
+    #[arg(long, value_enum)]
+    policy: Option<Policy>,
     /// How to show the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -49,10 +63,9 @@ pub(crate) struct PlanArgs {
 }
 
 /// How a place is chosen.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Policy {
     /// Keeps free what is wanted and scarce
-    #[default]
     Scarcity,
     /// Keeps free GPU memory usable for what is typically asked
     FragmentationGradient,
@@ -91,26 +104,17 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
 
 /// The answer, and whether all that is wanted has a place.
 fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
-    let fleet: Fleet = document::read(&args.fleet, &FLEET)?;
-    let at = |path: &PathBuf, problem: &dyn ToString| {
-        Failure::new(
-            Cause::Usage,
-            format!("{}: {}", path.display(), problem.to_string()),
-        )
-    };
-    if let Some(wrong) = fleet.check().first() {
-        return Err(at(&args.fleet, wrong).with_hint(FLEET.wrong));
-    }
-    let wanted: Wanted = document::read(&args.models, &MODELS)?;
-    if let Some(wrong) = wanted.check(&fleet).first() {
-        return Err(hinted(at(&args.models, wrong), wrong));
-    }
+    let Scene {
+        fleet,
+        wanted,
+        policy,
+    } = Scene::read(args)?;
     let changes = args.changes.read(&Kind {
         missing: Cause::NotFound,
         ..DEFINITION
     })?;
     let options = Options {
-        policy: args.policy.into(),
+        policy: args.policy.map_or(policy, Into::into),
         sizes: Arc::new(sizes(&args.weights, &wanted, &changes)?),
         ..Options::default()
     };
@@ -130,6 +134,75 @@ fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
         .map_err(|failure| args.changes.in_words(failure))?;
     let all = outcome.unplaceable.is_empty() && outcome.lacking_already.is_empty();
     Ok((args.output.show(&outcome, text::outcome)?, all))
+}
+
+/// What is planned from.
+struct Scene {
+    fleet: Fleet,
+    wanted: Wanted,
+    policy: PolicyName,
+}
+
+impl Scene {
+    fn read(args: &PlanArgs) -> Result<Self, Failure> {
+        let at = |path: &Path, problem: &dyn ToString| {
+            Failure::new(
+                Cause::Usage,
+                format!("{}: {}", path.display(), problem.to_string()),
+            )
+        };
+        let missing = || {
+            Failure::new(
+                Cause::Usage,
+                "--fleet and --models, or --snapshot, is missing",
+            )
+        };
+        let (fleet_at, models_at) = match &args.snapshot {
+            Some(path) => (path, path),
+            None => (
+                args.fleet.as_ref().ok_or_else(missing)?,
+                args.models.as_ref().ok_or_else(missing)?,
+            ),
+        };
+        let scene = match &args.snapshot {
+            Some(path) => Self::of(document::read(path, &SNAPSHOT)?)
+                .map_err(|problem| at(path, &problem).with_hint(SNAPSHOT.wrong))?,
+            None => Self {
+                fleet: document::read(fleet_at, &FLEET)?,
+                wanted: document::read(models_at, &MODELS)?,
+                policy: PolicyName::default(),
+            },
+        };
+        if let Some(wrong) = scene.fleet.check().first() {
+            return Err(at(fleet_at, wrong).with_hint(FLEET.wrong));
+        }
+        if let Some(wrong) = scene.wanted.check(&scene.fleet).first() {
+            return Err(hinted(at(models_at, wrong), wrong));
+        }
+        Ok(scene)
+    }
+
+    fn of(snapshot: Snapshot) -> Result<Self, String> {
+        let Snapshot {
+            policy,
+            fleet,
+            models,
+        } = snapshot;
+        let within =
+            |field: &'static str| move |wrong: serde_json::Error| format!("{field}: {wrong}");
+        let models = models.into_iter().enumerate().map(|(index, model)| {
+            model
+                .try_into()
+                .map_err(|wrong: DefinitionError| format!("models[{index}].{wrong}"))
+        });
+        Ok(Self {
+            fleet: serde_json::from_value(fleet).map_err(within("fleet"))?,
+            wanted: Wanted {
+                models: models.collect::<Result<_, _>>()?,
+            },
+            policy: serde_json::from_value(policy.into()).map_err(within("policy"))?,
+        })
+    }
 }
 
 /// What the files of weights say, each of a model that is wanted now or then.
@@ -202,6 +275,14 @@ const MODELS: Kind = Kind {
     missing: Cause::NotFound,
     unreadable: "name a file with `models: [...]`, or - for standard input; `llmgw plan --help` shows one",
     wrong: "`llmgw plan --help` shows such a file",
+};
+
+/// A fleet and its models.
+const SNAPSHOT: Kind = Kind {
+    most: 64,
+    missing: Cause::NotFound,
+    unreadable: "name a file with a snapshot, or - for standard input; `llmgw ctl snapshot` writes one",
+    wrong: "`llmgw ctl snapshot` writes such a file",
 };
 
 const AFTER_HELP: &str = "\

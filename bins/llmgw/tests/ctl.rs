@@ -13,7 +13,7 @@ use std::{
 use llmgw_core::{
     api::{
         admin::{ModelView, NodeView, Summary},
-        whatif::Outcome,
+        whatif::{Outcome, Snapshot},
     },
     testing::control::MemoryControl,
 };
@@ -215,6 +215,15 @@ Lack replicas now, and would still: huge
     let yaml = plane.ctl(&[&changes[..], &["yaml"]].concat()).await;
     let same: Outcome = serde_saphyr::from_str(&yaml.succeeded()).unwrap();
     assert_eq!(same, outcome);
+    // Who takes a snapshot plans without the control plane.
+    let snapshot = plane.ctl(&["snapshot"]).await.succeeded();
+    let taken: Snapshot = serde_json::from_str(&snapshot).unwrap();
+    assert_eq!(taken.models.len(), models.len());
+    let file = plane.file("now.json", &snapshot);
+    let mut alone = Command::new(env!("CARGO_BIN_EXE_llmgw"));
+    alone.args(["plan", "--snapshot", &file]);
+    let ran = run(alone).await;
+    assert!(ran.out.contains("huge is not placed: 3 nodes"), "{ran:?}");
     let out = plane.ctl(&["plan"]).await.succeeded();
     let nothing = "Nothing would change.\n\nLack replicas now, and would still: huge\n";
     assert_eq!(out, nothing, "\n{out}");

@@ -321,3 +321,37 @@ fn the_help_shows_files_that_are_right() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ran.out.matches("small ").count(), 2, "{}", ran.out);
 }
+
+#[test]
+fn a_snapshot_is_planned_from_with_its_own_policy() {
+    let directory = files();
+    let fleet: Json = serde_saphyr::from_str(FLEET).unwrap();
+    let models: Json = serde_saphyr::from_str(MODELS).unwrap();
+    let write = |policy: &str| {
+        let snapshot = serde_json::json!({
+            "policy": policy, "fleet": fleet, "models": models["models"],
+        });
+        fs::write(directory.path().join("now.json"), snapshot.to_string()).unwrap();
+    };
+    for policy in ["scarcity", "spread"] {
+        write(policy);
+        let Ran { out, .. } = plan(&directory, &["--policy", policy]);
+        run(&directory, &["--snapshot", "now.json"]).said(0, &out);
+    }
+    write("luck");
+    run(&directory, &["--snapshot", "now.json"]).failed(
+        2,
+        &[
+            "error: now.json: policy: unknown variant `luck`, expected one of `scarcity`, \
+             `fragmentation_gradient`, `best_fit`, `dot_product`, `packing`, `clustering`, `spread`",
+            "hint: `llmgw ctl snapshot` writes such a file",
+        ],
+    );
+    let ran = run(
+        &directory,
+        &["--snapshot", "now.json", "--models", "models.yaml"],
+    );
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = run(&directory, &["--fleet", "fleet.yaml"]);
+    assert!(ran.err.contains("--models <FILE>"), "{ran:?}");
+}

@@ -72,6 +72,7 @@ pub fn router(deps: AdminDeps) -> Router {
         .route("/api/v1/jobs", get(tenancy::jobs))
         .route("/api/v1/audit", get(tenancy::audit))
         .route("/api/v1/plan", post(fleet::plan))
+        .route("/api/v1/snapshot", get(fleet::snapshot))
         .route("/api/v1/explain-placement", get(models::explain))
         .route("/api/v1/decisions", get(decisions::decisions))
         .route("/api/v1/models", get(models::list).post(models::add))

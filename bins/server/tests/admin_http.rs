@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
-        whatif::{Change, Outcome},
+        whatif::{Change, Outcome, Snapshot},
     },
     control::{Control, ControlError, Fleet},
     error::Code,
@@ -506,6 +506,10 @@ impl Fleet for Silent {
     }
 
     async fn replicas(&self, _: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, ControlError> {
         std::future::pending().await
     }
 

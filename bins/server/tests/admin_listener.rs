@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
-        whatif::{Change, Outcome},
+        whatif::{Change, Outcome, Snapshot},
     },
     control::{Control, ControlError, Fleet},
     id::ModelName,
@@ -238,6 +238,10 @@ impl Fleet for Gate {
     }
 
     async fn replicas(&self, _: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, ControlError> {
         std::future::pending().await
     }
 

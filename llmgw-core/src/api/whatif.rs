@@ -18,6 +18,18 @@ pub struct WhatIf {
     pub changes: Vec<Change>,
 }
 
+/// All that a plan is made from, as one file: what would be can then be asked elsewhere, and later.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// The name of the policy that places.
+    pub policy: String,
+    /// The nodes, what they have and what they run: the serial form of `llmgw_sched::fleet::Fleet`.
+    pub fleet: serde_json::Value,
+    /// What should run, by name.
+    pub models: Vec<ModelDefinition>,
+}
+
 /// A change to try. Nodes are named by host name or id.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -129,6 +129,11 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &left.audit.audit(0, 1_000).await,
         &right.audit.audit(0, 1_000).await,
     )?;
+    equal(
+        "snapshot",
+        &left.fleet.snapshot().await.map(|snapshot| snapshot.models),
+        &right.fleet.snapshot().await.map(|snapshot| snapshot.models),
+    )?;
     for changes in more::questions(left).await {
         equal(
             "what changes would do",

@@ -335,6 +335,12 @@ class Client:
     def nodes_async(self) -> asyncio.Future[list[Node]]:
         """The same, awaited."""
 
+    def snapshot(self) -> dict[str, Any]:
+        """All that a plan is made from: `policy`, `fleet` and `models`, as `plan()` takes them."""
+
+    def snapshot_async(self) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
     def models(self) -> list[Model]:
         """All models, by name."""
 

@@ -7,7 +7,7 @@ use llmgw_core::{
     api::{
         admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
         decision::Decision,
-        whatif::{Change, Outcome},
+        whatif::{self, Change, Outcome},
     },
     clock::Timestamp,
     cluster::catalog::ModelDefinition,
@@ -204,6 +204,24 @@ impl Fleet for ControllerHandle {
             traffic,
             shared.clock.monotonic(),
         ))
+    }
+
+    async fn snapshot(&self) -> Result<whatif::Snapshot, ControlError> {
+        let shared = &self.shared;
+        let snapshot = shared.snapshot();
+        let fleet = snapshot.fleet(shared.clock.monotonic()).sorted();
+        let fleet = serde_json::to_value(fleet).map_err(|error| {
+            ControlError::new(Code::Internal, format!("writing the fleet: {error}"))
+        })?;
+        let models = snapshot
+            .entries
+            .values()
+            .map(|entry| entry.model.clone().into());
+        Ok(whatif::Snapshot {
+            policy: snapshot.policy.as_str().to_owned(),
+            fleet,
+            models: models.collect(),
+        })
     }
 
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {

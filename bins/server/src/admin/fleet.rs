@@ -1,10 +1,10 @@
-//! `summary`, `nodes`, `replicas`, `usage`: what is; `plan`: what would be.
+//! `summary`, `nodes`, `replicas`, `usage`: what is; `plan`: what would be; `snapshot`: what that is planned from.
 
 use axum::{Json, extract::State};
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary, UsageView},
-        whatif::{Outcome, WhatIf},
+        whatif::{Outcome, Snapshot, WhatIf},
     },
     control::Control,
 };
@@ -31,6 +31,10 @@ pub(super) async fn replicas(
 
 pub(super) async fn usage(State(control): State<Control>) -> Result<Json<Vec<UsageView>>, Refusal> {
     Ok(Json(control.accounts.usage().await?))
+}
+
+pub(super) async fn snapshot(State(control): State<Control>) -> Result<Json<Snapshot>, Refusal> {
+    Ok(Json(control.fleet.snapshot().await?))
 }
 
 /// Asks, and changes nothing.

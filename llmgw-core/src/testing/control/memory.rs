@@ -15,7 +15,7 @@ use crate::{
             ReplicaView, SettingsView, Summary, UsageView,
         },
         decision::Decision,
-        whatif::{Change, Outcome},
+        whatif::{Change, Outcome, Snapshot},
     },
     clock::Timestamp,
     cluster::{
@@ -275,6 +275,18 @@ impl Fleet for MemoryControl {
         };
         replicas.sort_by(|a, b| (&a.model, a.id).cmp(&(&b.model, b.id)));
         Ok(replicas)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let state = self.answering()?;
+        let node = |node: &NodeView| serde_json::json!({"id": node.id, "hostname": node.hostname, "state": node.state});
+        let nodes: Vec<_> = state.nodes.iter().map(node).collect();
+        let models = state.models.values().map(|kept| kept.model.clone().into());
+        Ok(Snapshot {
+            policy: "scarcity".to_owned(),
+            fleet: serde_json::json!({"nodes": nodes}),
+            models: models.collect(),
+        })
     }
 
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {

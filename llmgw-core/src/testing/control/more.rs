@@ -150,6 +150,24 @@ pub(super) async fn a_question_says_what_would_be_and_changes_nothing(
     } = fixture;
     let models = promises::models(control).await?;
     let entries = log(control).await?;
+    let snapshot = done("snapshot", control.fleet.snapshot().await)?;
+    let planned: Vec<String> = snapshot
+        .models
+        .iter()
+        .map(|model| model.name.clone())
+        .collect();
+    let named: Vec<String> = models.iter().map(|model| model.name.to_string()).collect();
+    equal("a snapshot has every model", &named, &planned)?;
+    let nodes = done("nodes", control.fleet.nodes().await)?;
+    let counted = snapshot
+        .fleet
+        .get("nodes")
+        .and_then(|nodes| nodes.as_array());
+    equal(
+        "a snapshot has every node",
+        &Some(nodes.len()),
+        &counted.map(Vec::len),
+    )?;
     let nothing = done("no change", control.fleet.plan(&[]).await)?;
     holds("no change changes nothing", nothing.is_nothing(), &nothing)?;
     let name = promises::name("conformance/too-much")?;

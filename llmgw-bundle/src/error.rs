@@ -1,11 +1,13 @@
 //! What was refused, and why.
 
-use std::{error::Error, fmt, io, path::PathBuf};
+mod rule;
 
-use llmgw_core::{
-    error::{Code, Coded},
-    units::Bytes,
-};
+use std::{error::Error, io, path::PathBuf};
+
+use llmgw_core::error::{Code, Coded};
+
+pub use self::rule::{Ambiguity, Rule};
+use crate::archive::Format;
 
 /// Why an archive, or an entry of it, was not used.
 #[derive(Debug, thiserror::Error)]
@@ -20,11 +22,38 @@ pub enum ArchiveError {
         #[source]
         source: io::Error,
     },
-    /// It is no zip archive, or the end of it is missing.
-    #[error("{} is not a whole zip archive", archive.display())]
+    /// The archive can't be read on.
+    #[error("reading {}", archive.display())]
+    Read {
+        /// The archive.
+        archive: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no archive that is known here.
+    #[error("{} is neither a tar nor a zip archive that can be read here", archive.display())]
+    UnknownFormat {
+        /// The archive.
+        archive: PathBuf,
+    },
+    /// Its name says that it is something else.
+    #[error("{} is called .{says}, and is {holds}", archive.display())]
+    OtherFormat {
+        /// The archive.
+        archive: PathBuf,
+        /// The end of its name.
+        says: &'static str,
+        /// What it is.
+        holds: Format,
+    },
+    /// It is no archive of this format, or the end of it is missing.
+    #[error("{} is not a whole {format} archive", archive.display())]
     NotWhole {
         /// The archive.
         archive: PathBuf,
+        /// What it would be.
+        format: Format,
         /// Where reading it ended.
         #[source]
         source: Box<dyn Error + Send + Sync>,
@@ -66,6 +95,12 @@ pub enum ArchiveError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// It is not what was checked a moment ago.
+    #[error("{} was written to while it was read", archive.display())]
+    Changed {
+        /// The archive.
+        archive: PathBuf,
+    },
     /// What was read can't be written.
     #[error("{}: writing entry {entry:?}", archive.display())]
     Write {
@@ -77,82 +112,93 @@ pub enum ArchiveError {
         #[source]
         source: io::Error,
     },
-}
-
-/// A rule that archives are held to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Rule {
-    /// A name is relative.
-    AbsoluteName,
-    /// A name has no `.` or `..` part and no empty one.
-    LeavingName,
-    /// A name is text, without control characters and backslashes.
-    UnreadableName,
-    /// A name is at most so long.
-    LongName(usize),
-    /// A name stands once.
-    Duplicate,
-    /// A member is a file.
-    NotAFile,
-    /// Nothing is encrypted.
-    Encrypted,
-    /// A member is stored or deflated.
-    Method,
-    /// A member is at most so large.
-    TooLarge(Bytes),
-    /// A member is at most so many times larger than its compressed form.
-    TooDense(u64),
-    /// A member is as large as the directory says.
-    OtherSize {
-        /// What the directory says.
-        declared: Bytes,
-        /// What came.
-        actual: Bytes,
+    /// There is something at the destination already.
+    #[error("{} exists and is not an empty folder", destination.display())]
+    Taken {
+        /// Where it should have gone.
+        destination: PathBuf,
     },
-    /// There are at most so many entries.
-    TooManyEntries(usize),
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AbsoluteName => f.write_str("its name is absolute"),
-            Self::LeavingName => f.write_str("its name has a part that is empty, . or .."),
-            Self::UnreadableName => {
-                f.write_str("its name is not UTF-8, or has control characters or backslashes in it")
-            }
-            Self::LongName(limit) => write!(f, "its name is longer than {limit} bytes"),
-            Self::Duplicate => f.write_str("another entry has the same name"),
-            Self::NotAFile => f.write_str("it is not a regular file"),
-            Self::Encrypted => f.write_str("it is encrypted"),
-            Self::Method => f.write_str("it is compressed by another method than deflate"),
-            Self::TooLarge(limit) => write!(f, "it is larger than {limit}"),
-            Self::TooDense(limit) => {
-                write!(
-                    f,
-                    "it unpacks to more than {limit} times its compressed size"
-                )
-            }
-            Self::OtherSize { declared, actual } => write!(
-                f,
-                "it has {} bytes and not the {} that the directory says",
-                actual.0, declared.0
-            ),
-            Self::TooManyEntries(limit) => write!(f, "it has more than {limit} entries"),
-        }
-    }
+    /// Another extraction has the destination.
+    #[error("{} is being written by another extraction", destination.display())]
+    Busy {
+        /// Where it should have gone.
+        destination: PathBuf,
+    },
+    /// The destination can't be made.
+    #[error("making {}", destination.display())]
+    Destination {
+        /// Where it should have gone.
+        destination: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Extracting failed, and what was written until then can't be removed.
+    #[error("{} is half written and can't be removed", partial.display())]
+    Left {
+        /// What is left.
+        partial: PathBuf,
+        /// Why extracting failed.
+        #[source]
+        source: Box<Self>,
+    },
+    /// Whoever asked for it no longer wants it.
+    #[error("extracting {} was cancelled", archive.display())]
+    Cancelled {
+        /// The archive.
+        archive: PathBuf,
+    },
 }
 
 impl Coded for ArchiveError {
     fn code(&self) -> Code {
         match self {
-            Self::NotWhole { .. }
+            Self::UnknownFormat { .. }
+            | Self::OtherFormat { .. }
+            | Self::NotWhole { .. }
             | Self::Refused { .. }
             | Self::RefusedWhole { .. }
-            | Self::Damaged { .. } => Code::VerificationFailed,
+            | Self::Damaged { .. }
+            | Self::Changed { .. } => Code::VerificationFailed,
             Self::NoMember { .. } => Code::NotFound,
-            Self::Open { .. } | Self::Write { .. } => Code::Internal,
+            Self::Taken { .. } | Self::Busy { .. } => Code::Conflict,
+            Self::Cancelled { .. } => Code::ShuttingDown,
+            Self::Open { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Destination { .. }
+            | Self::Left { .. } => Code::Internal,
         }
+    }
+
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::UnknownFormat { .. } => {
+                "tar, tar.gz, tar.zst and zip are read; pack it as one of these"
+            }
+            Self::OtherFormat { .. } => {
+                "an archive that is not what it is called was mixed up or tampered with; get it again"
+            }
+            Self::NotWhole { .. } | Self::Damaged { .. } => {
+                "it may have been cut short or damaged on its way: get it again and compare its sha256"
+            }
+            Self::Refused { rule, .. } | Self::RefusedWhole { rule, .. } => rule.hint(),
+            Self::Changed { .. } => "nothing was kept; try again when nobody writes to it",
+            Self::Taken { .. } => "name a folder that does not exist yet",
+            Self::Busy { .. } => "wait until the other one has ended, or name another folder",
+            Self::Write { source, .. } | Self::Destination { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "nothing was kept; free some disk space and try again"
+                }
+                io::ErrorKind::NotFound => "make the folder above it first",
+                _ => return None,
+            },
+            Self::Left { source, .. } => return source.hint(),
+            Self::Open { .. }
+            | Self::Read { .. }
+            | Self::NoMember { .. }
+            | Self::Cancelled { .. } => return None,
+        };
+        Some(hint.to_owned())
     }
 }

@@ -12,7 +12,7 @@
 //! # Modules
 //! | module | holds |
 //! |---|---|
-//! | [`archive`] | one member out of a zip archive, checked |
+//! | [`archive`] | tar, tar.gz, tar.zst and zip: listed, extracted whole or one member, checked |
 //! | [`digest`] | readers and writers that hash what passes |
 //! | [`limits`] | how large, how many and how dense an archive may be |
 //! | [`error`] | what was refused: the entry's name and the rule |
@@ -21,7 +21,10 @@
 //!
 //! # Example
 //! ```
-//! use llmgw_bundle::{archive::extract_member, limits::Limits};
+//! use llmgw_bundle::{
+//!     archive::{ExtractOptions, extract, extract_member},
+//!     limits::Limits,
+//! };
 //!
 //! # fn main() -> Result<(), llmgw_bundle::error::ArchiveError> {
 //! # let directory = tempfile::tempdir().expect("a directory for the example");
@@ -34,6 +37,15 @@
 //! let member = extract_member(&path, "demo/weights.gguf", &mut weights, &Limits::default())?;
 //! assert_eq!(member.bytes.0, 4);
 //! println!("{} is {}", member.sha256, member.bytes);
+//!
+//! let options = ExtractOptions {
+//!     limits: Limits::default(),
+//!     collapse_top: true,
+//!     cancelled: &|| false,
+//!     progress: &|written| println!("{written}"),
+//! };
+//! let extracted = extract(&path, &path.with_file_name("demo"), &options)?;
+//! assert_eq!(extracted.top.as_deref(), Some("demo"));
 //! # Ok(())
 //! # }
 //! ```

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use llmgw_agent::{agent::AgentConfig, process::inherited, supervise::Ending};
 use llmgw_core::id::EngineName;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, unpack::UnpackArgs};
 
 /// Runs language models on this machine, as a control plane asks for it.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Shows what the agent finds on this machine
     Facts(FactsArgs),
+    /// Checks an archive by the rules for engines, and unpacks it if it breaks none
+    Unpack(UnpackArgs),
 }
 
 #[derive(Args, Debug)]

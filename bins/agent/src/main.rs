@@ -1,8 +1,10 @@
-//! The agent's daemon: `llmgw-agent run` beside a control plane, `llmgw-agent facts` to look at the machine.
+//! The agent's daemon: `llmgw-agent run` beside a control plane, `llmgw-agent facts` to look at the machine,
+//! `llmgw-agent unpack` to extract an archive as engines are.
 
 mod facts;
 mod failure;
 mod flags;
+mod unpack;
 
 use std::{io::IsTerminal as _, process::ExitCode, sync::Arc, time::Duration};
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run(args),
         Command::Facts(args) => facts::show(&args),
+        Command::Unpack(args) => unpack::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,113 @@
+//! `llmgw-agent unpack` as it is called: what it makes, what it says, how it ends.
+#![expect(clippy::unwrap_used, reason = "a test that can't be set up has failed")]
+
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+fn unpack(work: &TempDir, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_llmgw-agent"))
+        .arg("unpack")
+        .args(arguments)
+        .current_dir(work.path())
+        .output()
+        .unwrap()
+}
+
+/// A ustar archive of these files (POSIX.1-2017, pax, "ustar Interchange Format").
+fn tar(path: &Path, files: &[(&str, &str)]) {
+    let mut out = fs::File::create(path).unwrap();
+    for (name, text) in files {
+        let mut block = [0; 1024];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[100..108].copy_from_slice(b"0000755\0");
+        block[124..136].copy_from_slice(format!("{:011o}\0", text.len()).as_bytes());
+        block[148..156].fill(b' ');
+        block[156] = b'0';
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        block[512..512 + text.len()].copy_from_slice(text.as_bytes());
+        out.write_all(&block).unwrap();
+    }
+    out.write_all(&[0; 1024]).unwrap();
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_good_archive_is_unpacked_without_its_top_folder() {
+    let work = tempfile::tempdir().unwrap();
+    tar(
+        &work.path().join("a.tar"),
+        &[("top/x", "1"), ("top/b/y", "22")],
+    );
+    let output = unpack(&work, &["a.tar", "out"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stdout),
+        "out: 2 entries, 3 B, from a tar archive that breaks no rule\n"
+    );
+    assert_eq!(fs::read(work.path().join("out/b/y")).unwrap(), b"22");
+
+    let output = unpack(&work, &["a.tar", "kept", "--keep-top", "-o", "json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({"format": "tar", "entries": 2, "bytes": 3, "top": "top"});
+    assert_eq!(said, expected);
+    assert_eq!(fs::read(work.path().join("kept/top/x")).unwrap(), b"1");
+}
+
+#[test]
+fn a_listing_writes_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    tar(&work.path().join("a.tar"), &[("x", "1")]);
+    let output = unpack(&work, &["a.tar", "--list"]);
+    assert_eq!(
+        text(&output.stdout),
+        "prog            1 x\n1 entries, 1 B, in a tar archive that breaks no rule\n"
+    );
+    let output = unpack(&work, &["a.tar", "--list", "-o", "json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["entries"][0]["path"], "x");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_hostile_archive_is_refused_with_its_entry_the_rule_and_a_hint() {
+    let work = tempfile::tempdir().unwrap();
+    tar(
+        &work.path().join("a.tar"),
+        &[("good", "1"), ("../evil", "1")],
+    );
+    for arguments in [&["a.tar", "out"][..], &["a.tar", "--list"]] {
+        let output = unpack(&work, arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        let line = "error: a.tar: entry \"../evil\" is refused: its name has a part that is empty, . or ..\n";
+        assert!(said.starts_with(line), "{said}");
+        assert!(said.contains("\nhint: nothing was written;"), "{said}");
+        assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn what_can_not_be_meant_is_wrong_input() {
+    let work = tempfile::tempdir().unwrap();
+    tar(&work.path().join("a.tar"), &[("x", "1")]);
+    for arguments in [
+        &["none.tar", "out"][..],
+        &["a.tar"],
+        &["a.tar", "out", "--list"],
+        &["a.tar", "."],
+    ] {
+        let output = unpack(&work, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    }
+}

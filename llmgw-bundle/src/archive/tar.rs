@@ -200,7 +200,6 @@ impl Tar<'_> {
             b'3' | b'4' => return Err(Rule::Device),
             b'5' => false,
             b'6' => return Err(Rule::Pipe),
-            b'S' => return Err(Rule::Sparse),
             _ => return Err(Rule::UnknownKind),
         };
         if header.mode & SET_ID != 0 {

@@ -6,6 +6,7 @@
     reason = "a test that can't be set up has failed"
 )]
 
+mod corpora;
 mod craft;
 mod destination;
 mod gnu_tar;

@@ -26,6 +26,10 @@ impl Header {
         }
         let header = ::tar::Header::from_byte_slice(block);
         let old = header.as_old();
+        if old.linkflag == [b'S'] {
+            // Its list of holes stands where others have a prefix.
+            return Err(Rule::Sparse);
+        }
         let is_clear = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
         if header.as_ustar().is_some() {
             // Schilling's format shortens the prefix, and says so at the end only.

@@ -21,7 +21,6 @@ use llmgw_bundle::{
 use crate::site::Site;
 
 #[test]
-#[expect(clippy::print_stdout, reason = "who left tests out should see it")]
 fn every_archive_of_the_corpora_gets_the_verdict_that_was_reviewed() {
     if env::var("LLMGW_TEST_NO_CORPORA").is_ok_and(|value| value == "1") {
         println!("skipped: LLMGW_TEST_NO_CORPORA");

@@ -5,8 +5,8 @@ use llmgw_core::units::Bytes;
 /// What an archive may be, at most.
 ///
 /// The defaults let every published wheel and release archive pass and stop what could fill a disk, the memory
-/// or an afternoon. Checking an archive takes about six times [`Limits::text`] of memory, the window, and a
-/// fixed 200 KiB.
+/// or an afternoon. Checking an archive takes at most about 400 bytes of memory for each of [`Limits::entries`],
+/// four times [`Limits::text`], and the window.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {

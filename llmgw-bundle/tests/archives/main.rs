@@ -12,6 +12,7 @@ mod destination;
 mod gnu_tar;
 mod links;
 mod member;
+mod memory;
 mod mutated;
 mod names;
 mod site;

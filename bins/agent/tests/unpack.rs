@@ -6,6 +6,7 @@ use std::{
     io::Write as _,
     path::Path,
     process::{Command, Output},
+    thread,
 };
 
 use tempfile::TempDir;
@@ -110,4 +111,51 @@ fn what_can_not_be_meant_is_wrong_input() {
         let output = unpack(&work, arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn an_interrupt_ends_it_and_leaves_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let archive = work.path().join("a.tar");
+    // Half a gigabyte of nothing, which takes no room until it is written.
+    const SIZE: u64 = 512 << 20;
+    tar(&archive, &[("x", "")]);
+    let mut bytes = fs::read(&archive).unwrap();
+    bytes[124..136].copy_from_slice(format!("{SIZE:011o}\0").as_bytes());
+    bytes[148..156].fill(b' ');
+    let sum: u32 = bytes[..512].iter().map(|byte| u32::from(*byte)).sum();
+    bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    fs::write(&archive, &bytes[..512]).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&archive)
+        .unwrap()
+        .set_len(512 + SIZE + 1_024)
+        .unwrap();
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_llmgw-agent"))
+        .args(["unpack", "a.tar", "out"])
+        .current_dir(work.path())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !work.path().join(".out.partial/x").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+        thread::yield_now();
+    }
+    let interrupt = ["-INT".to_owned(), child.id().to_string()];
+    assert!(
+        Command::new("kill")
+            .args(interrupt)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "error: extracting a.tar was cancelled\n"
+    );
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1);
 }

@@ -122,7 +122,10 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
         "llmgw-server",
         &["llmgw-core", "llmgw-sched", "llmgw-bundle"],
     ),
-    ("llmgw-agentd", &["llmgw-core", "llmgw-agent"]),
+    (
+        "llmgw-agentd",
+        &["llmgw-core", "llmgw-bundle", "llmgw-agent"],
+    ),
     (
         "llmgw",
         &[

@@ -61,10 +61,32 @@ impl TensorType {
     pub const F16: Self = Self(1);
     /// 4 bits with a scale for 32 elements.
     pub const Q4_0: Self = Self(2);
+    /// 4 bits with a scale and an offset for 32 elements.
+    pub const Q4_1: Self = Self(3);
+    /// 5 bits with a scale for 32 elements.
+    pub const Q5_0: Self = Self(6);
+    /// 5 bits with a scale and an offset for 32 elements.
+    pub const Q5_1: Self = Self(7);
     /// 8 bits with a scale for 32 elements.
     pub const Q8_0: Self = Self(8);
+    /// 2 bits with scales and offsets for 16 elements, under one pair for 256.
+    pub const Q2_K: Self = Self(10);
+    /// 3 bits with scales for 16 elements, under one for 256.
+    pub const Q3_K: Self = Self(11);
+    /// 4 bits with scales and offsets for 32 elements, under one pair for 256.
+    pub const Q4_K: Self = Self(12);
+    /// 5 bits with scales and offsets for 32 elements, under one pair for 256.
+    pub const Q5_K: Self = Self(13);
+    /// 6 bits with scales for 16 elements, under one for 256.
+    pub const Q6_K: Self = Self(14);
+    /// 4 bits that stand for uneven levels, with a scale for 32 elements.
+    pub const IQ4_NL: Self = Self(20);
+    /// 4 bits that stand for uneven levels, with scales for 32 elements under one for 256.
+    pub const IQ4_XS: Self = Self(23);
     /// 16-bit floating point with the range of 32.
     pub const BF16: Self = Self(30);
+    /// 4-bit floating point with a power of two for 32 elements.
+    pub const MXFP4: Self = Self(39);
 
     /// What ggml calls it; absent when it is not known.
     #[must_use]

@@ -1,4 +1,5 @@
-//! GGUF, the file of weights that llama.cpp reads: its header, bounded, and a small writer.
+//! GGUF, the file of weights that llama.cpp reads: its header, bounded, a small writer, and a tiny model to try
+//! engines with.
 //!
 //! Only what stands before the tensors' data is read: metadata and the list of tensors. Vocabularies, which make
 //! up most of a header, are counted and not kept. Everything that the file says of itself is bounded by
@@ -29,6 +30,8 @@ mod error;
 mod limits;
 mod metadata;
 mod parse;
+pub mod quant;
+mod random;
 mod split;
 mod tensor;
 #[cfg(test)]

@@ -25,6 +25,7 @@
 //! The format is described in ggml's `docs/gguf.md`; versions 2 and 3 are the same but for big-endian files,
 //! which version 3 allows and nobody publishes: they are refused by name.
 
+pub mod check;
 mod cursor;
 mod error;
 mod limits;

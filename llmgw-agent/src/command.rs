@@ -18,6 +18,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 
+pub(crate) use self::bounds::Bounds;
+
+mod bounds;
+
 /// One run of a program. It inherits the agent's environment: `pip` is configured there.
 #[derive(Debug)]
 pub(crate) struct Helper<'a> {
@@ -54,6 +58,15 @@ pub(crate) struct Finished {
     pub status: ExitStatus,
     /// The last lines of both outputs, in the order of their coming.
     pub lines: Vec<String>,
+}
+
+/// What came of a program that was worked with while it ran.
+#[derive(Debug)]
+pub(crate) enum Attended<T> {
+    /// It ended by itself before the work did.
+    Ended(Finished),
+    /// The work was done, and the program made to end.
+    Done(T),
 }
 
 /// Why a helper program did not end by itself.
@@ -118,37 +131,11 @@ impl Helper<'_> {
     pub(crate) async fn run(self, listener: &Listener<'_>) -> Result<Finished, HelperError> {
         let program = self.program.to_owned();
         let patience = self.patience;
-        let mut group = self.start()?;
-        let leader = group.leader;
-        let (out, err) = (group.child.stdout.take(), group.child.stderr.take());
-        let heard = Heard {
-            tail: Mutex::new(Tail::default()),
-            last: Mutex::new(Instant::now()),
-            listener,
-        };
-        let status = {
-            let reading = async { tokio::join!(heard.read(out), heard.read(err)) };
-            let running = async {
-                tokio::pin!(reading);
-                tokio::select! {
-                    ended = group.wait() => {
-                        // What is still in the pipes is read. Who keeps them open after the program has ended
-                        // was left behind by it.
-                        if timeout(REST_OF_OUTPUT, reading).await.is_err() {
-                            end_group(leader);
-                        }
-                        ended
-                    }
-                    _ = &mut reading => group.wait().await,
-                }
-            };
-            tokio::select! {
-                ended = running => ended.map_err(|source| HelperError::Wait {
-                    program: program.clone(),
-                    source: Arc::new(source),
-                })?,
-                error = heard.give_up(&program, patience) => return Err(error),
-            }
+        let mut group = self.start(None)?;
+        let heard = Heard::by(listener);
+        let status = tokio::select! {
+            ended = heard.until_end(&mut group, &program) => ended?,
+            error = heard.give_up(&program, patience) => return Err(error),
         };
         Ok(Finished {
             status,
@@ -156,7 +143,51 @@ impl Helper<'_> {
         })
     }
 
-    fn start(self) -> Result<Group, HelperError> {
+    /// Runs the program for as long as `work` takes, within `bounds` and with no environment but its own, and then
+    /// ends it with all that it started, wherever in the tree of processes that went.
+    ///
+    /// Dropping the future kills the program and all that is in its process group.
+    pub(crate) async fn attend<W: Future>(
+        self,
+        bounds: &Bounds,
+        listener: &Listener<'_>,
+        work: W,
+    ) -> Result<Attended<W::Output>, HelperError> {
+        enum Outcome<T> {
+            Ended(ExitStatus),
+            Done(T),
+            Failed(HelperError),
+        }
+        let program = self.program.to_owned();
+        let patience = self.patience;
+        let mut group = self.start(Some(bounds))?;
+        let heard = Heard::by(listener);
+        let outcome = tokio::select! {
+            biased;
+            ended = heard.until_end(&mut group, &program) => match ended {
+                Ok(status) => Outcome::Ended(status),
+                Err(error) => Outcome::Failed(error),
+            },
+            done = work => Outcome::Done(done),
+            error = heard.give_up(&program, patience) => Outcome::Failed(error),
+        };
+        end_group(group.leader);
+        if group.leader.is_some() {
+            // A killed program is waited for, so that what it held is free when the caller goes on.
+            group.wait().await.ok();
+        }
+        bounds.end_stragglers().await;
+        match outcome {
+            Outcome::Ended(status) => Ok(Attended::Ended(Finished {
+                status,
+                lines: heard.into_lines(),
+            })),
+            Outcome::Done(done) => Ok(Attended::Done(done)),
+            Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    fn start(self, bounds: Option<&Bounds>) -> Result<Group, HelperError> {
         let Self {
             program,
             args,
@@ -174,6 +205,10 @@ impl Helper<'_> {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(bounds) = bounds {
+            command.env_clear();
+            bounds.mark(&mut command);
+        }
         for name in without {
             command.env_remove(name);
         }
@@ -186,6 +221,9 @@ impl Helper<'_> {
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .and_then(Pid::from_raw);
+        if let (Some(bounds), Some(leader)) = (bounds, leader) {
+            bounds.put_on(leader);
+        }
         Ok(Group { child, leader })
     }
 }
@@ -251,7 +289,42 @@ struct Heard<'a> {
 
 // === impl Heard ===
 
-impl Heard<'_> {
+impl<'a> Heard<'a> {
+    fn by(listener: &'a Listener<'a>) -> Self {
+        Self {
+            tail: Mutex::new(Tail::default()),
+            last: Mutex::new(Instant::now()),
+            listener,
+        }
+    }
+
+    /// Listens until the program has ended.
+    async fn until_end(
+        &self,
+        group: &mut Group,
+        program: &Path,
+    ) -> Result<ExitStatus, HelperError> {
+        let leader = group.leader;
+        let (out, err) = (group.child.stdout.take(), group.child.stderr.take());
+        let reading = async { tokio::join!(self.read(out), self.read(err)) };
+        tokio::pin!(reading);
+        let ended = tokio::select! {
+            ended = group.wait() => {
+                // What is still in the pipes is read. Who keeps them open after the program has ended
+                // was left behind by it.
+                if timeout(REST_OF_OUTPUT, reading).await.is_err() {
+                    end_group(leader);
+                }
+                ended
+            }
+            _ = &mut reading => group.wait().await,
+        };
+        ended.map_err(|source| HelperError::Wait {
+            program: program.to_owned(),
+            source: Arc::new(source),
+        })
+    }
+
     async fn read(&self, pipe: Option<impl AsyncRead + Unpin>) {
         let Some(mut pipe) = pipe else { return };
         let mut buffer = vec![0; 4 << 10];

@@ -112,6 +112,21 @@ impl CheckModel {
         quant::is_known(kind).then(|| Self::new([kind; MATRICES], answer))
     }
 
+    /// The model that proves a type, and others with it where it can; absent when the type can't be proven here.
+    #[must_use]
+    pub fn with(kind: TensorType) -> Option<Self> {
+        if MIX.contains(&kind) {
+            return Some(Self::mixed());
+        }
+        Self::of(kind)
+    }
+
+    /// The types of [`CheckModel::mixed`].
+    #[must_use]
+    pub fn mixed_types() -> BTreeSet<TensorType> {
+        BTreeSet::from(MIX)
+    }
+
     /// Whether there is a model for a type. What is not so can't be proven here, which says nothing against it.
     #[must_use]
     pub fn is_provable(kind: TensorType) -> bool {

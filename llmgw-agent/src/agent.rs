@@ -70,6 +70,7 @@ impl Agent {
         let provisioner = Provisioner::new(ProvisionConfig {
             directory: home.dir.join("engines"),
             marker_env: marks("engine"),
+            environment: config.environment.clone(),
             python: config.python.clone(),
             path_override: config.engine_paths.clone(),
             clock: Arc::clone(&clock),

@@ -5,7 +5,7 @@
 
 use std::{
     ffi::OsString,
-    fmt::Debug,
+    fmt::{self, Debug},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -32,6 +32,12 @@ pub struct InstalledEngine {
     pub variant: String,
     /// How it is started.
     pub launch: Launch,
+}
+
+impl fmt::Display for InstalledEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.name, self.version, self.variant)
+    }
 }
 
 /// How an installed engine is started.
@@ -123,6 +129,11 @@ pub fn engine(name: &EngineName) -> Option<Arc<dyn Engine>> {
         LlamaCppEngine::NAME => Some(Arc::new(LlamaCppEngine::new(name.clone()))),
         _ => None,
     }
+}
+
+/// Whether an engine loads GGUF files and answers as llama.cpp does.
+pub(crate) fn loads_gguf(name: &EngineName) -> bool {
+    name.as_str() == LlamaCppEngine::NAME
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! The caller holds the data directory: two processes must not install into the same one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
@@ -19,20 +19,27 @@ use std::{
 use llmgw_core::{
     clock::Clock,
     cluster::engine::{ProvisionState, WantedEngine},
+    gguf::{self, TensorType, check::CheckModel},
     id::EngineName,
 };
+use tokio::task::spawn_blocking;
 
-pub use self::error::{ProgramProblem, ProvisionError};
 use self::{
+    compute::{ComputeCheck, Expectation, Record, made},
     plan::{Build, Machine, choose},
     program::check_program,
     wheel::Wheel,
 };
+pub use self::{
+    compute::{ComputeProblem, Deadlines, Phase},
+    error::{ProgramProblem, ProvisionError},
+};
 use crate::{
-    engine::InstalledEngine,
+    engine::{InstalledEngine, loads_gguf},
     flight::{Flights, Progress},
 };
 
+mod compute;
 mod error;
 mod plan;
 mod program;
@@ -45,6 +52,9 @@ pub struct ProvisionConfig {
     pub directory: PathBuf,
     /// Variables that every helper program gets, so that it can be found when the agent was killed.
     pub marker_env: Vec<(OsString, OsString)>,
+    /// The variables that engines get, as [`crate::process::inherited`] chooses them: what is installed is tried
+    /// with them.
+    pub environment: Vec<(OsString, OsString)>,
     /// The Python to use; any that is new enough when absent.
     pub python: Option<PathBuf>,
     /// Programs that the agent's configuration names.
@@ -62,12 +72,24 @@ pub struct ProvisionTimes {
     pub check: Duration,
     /// For `pip` to say or write something.
     pub silence: Duration,
+    /// For a build to compute with a tiny model.
+    pub compute: Deadlines,
 }
 
 /// Installs engines.
 pub struct Provisioner {
     shop: Arc<Shop>,
     flights: Flights<(EngineName, Build), ProvisionState, Result<InstalledEngine, ProvisionError>>,
+    proofs: Flights<Proving, (), Result<(), ProvisionError>>,
+}
+
+/// What is to be shown of a build.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Proving {
+    build: String,
+    expectation: Expectation,
+    gpus: Vec<u32>,
+    types: BTreeSet<TensorType>,
 }
 
 /// What the work needs; shared with the work that is under way.
@@ -94,6 +116,7 @@ impl Provisioner {
         Self {
             shop: Arc::new(Shop { config, times }),
             flights: Flights::default(),
+            proofs: Flights::default(),
         }
     }
 
@@ -138,6 +161,50 @@ impl Provisioner {
         );
         Ok(installed)
     }
+
+    /// Shows that an engine computes with weights of the types in this file, unless it was shown before: on GPUs
+    /// when there are `gpus`, numbered as a replica's.
+    ///
+    /// Types that no check is known for are passed over, and so are files whose header can't be read: the engine
+    /// will say of them what it has to say. Who asks for the same at the same time shares the work. Dropping the
+    /// future ends what was started for it.
+    ///
+    /// # Errors
+    /// What the engine did instead, with the types that it was tried with.
+    pub async fn prove(
+        &self,
+        installed: &InstalledEngine,
+        weights: &Path,
+        gpus: &[u32],
+    ) -> Result<(), ProvisionError> {
+        if !loads_gguf(&installed.name) {
+            return Ok(());
+        }
+        let path = weights.to_owned();
+        let needed = spawn_blocking(move || types_of(&path)).await;
+        let expectation = match gpus {
+            [] => Expectation::Cpu,
+            _ => Expectation::Gpu,
+        };
+        let record = Record::of(installed, &self.shop.config.directory);
+        let types = record
+            .missing(needed.unwrap_or_default(), expectation)
+            .await;
+        if types.is_empty() {
+            return Ok(());
+        }
+        let key = Proving {
+            build: format!("{installed:?}"),
+            expectation,
+            gpus: gpus.to_vec(),
+            types,
+        };
+        let work = |_| {
+            let (shop, key, installed) = (Arc::clone(&self.shop), key.clone(), installed.clone());
+            async move { shop.prove(&installed, &key).await }
+        };
+        self.proofs.join(key.clone(), work, &|()| ()).await
+    }
 }
 
 impl fmt::Debug for Provisioner {
@@ -168,6 +235,48 @@ impl Shop {
             Build::Wheel => Wheel::new(name, self).ensure(&told).await,
         }
     }
+
+    /// Has a build compute with a model for each of the types, and keeps what it has shown.
+    async fn prove(
+        &self,
+        installed: &InstalledEngine,
+        proving: &Proving,
+    ) -> Result<(), ProvisionError> {
+        let record = Record::of(installed, &self.config.directory);
+        let check = ComputeCheck {
+            engine: installed,
+            scratch: &self.scratch(),
+            expectation: proving.expectation,
+            gpus: &proving.gpus,
+            env: &self.engine_env(),
+            deadlines: self.times.compute,
+        };
+        let mut left = proving.types.clone();
+        while let Some(kind) = left.pop_first() {
+            // Most weights are made of the types of one model, which proves them all at once.
+            let made = made(move || CheckModel::with(kind)).await;
+            let (types, proof) = match made {
+                Ok(Some(model)) => (model.types(), check.run(&model).await),
+                Ok(None) => continue,
+                Err(problem) => (BTreeSet::from([kind]), Err(problem)),
+            };
+            let proof = proof
+                .map_err(|problem| ProvisionError::not_computing(installed, types, problem))?;
+            left.retain(|kind| !proof.types.contains(kind));
+            record.keep(proof.types, proving.expectation).await;
+        }
+        Ok(())
+    }
+
+    /// What an engine is started with, besides what it needs itself.
+    fn engine_env(&self) -> Vec<(OsString, OsString)> {
+        [&self.config.environment[..], &self.config.marker_env[..]].concat()
+    }
+
+    /// Where the models of checks stand while they are needed.
+    fn scratch(&self) -> PathBuf {
+        self.config.directory.join(".check")
+    }
 }
 
 // === impl ProvisionTimes ===
@@ -180,6 +289,7 @@ impl Default for ProvisionTimes {
             check: Duration::from_secs(20),
             // `pip` itself gives up a connection after 15 s and tries it five times.
             silence: Duration::from_secs(300),
+            compute: Deadlines::default(),
         }
     }
 }
@@ -189,6 +299,28 @@ fn step(told: &Progress<ProvisionState>, step: String) {
         step,
         percent: None,
     });
+}
+
+/// The types of the matrices in a file of weights, as far as there is a check for them. Vectors are always of plain
+/// numbers, which every build adds alike.
+fn types_of(weights: &Path) -> BTreeSet<TensorType> {
+    let Ok(header) = gguf::open(weights, &gguf::Limits::default()) else {
+        return BTreeSet::new();
+    };
+    header
+        .tensors
+        .iter()
+        .filter(|tensor| {
+            tensor
+                .dimensions
+                .iter()
+                .filter(|length| **length > 1)
+                .count()
+                > 1
+        })
+        .map(|tensor| tensor.kind)
+        .filter(|kind| CheckModel::is_provable(*kind))
+        .collect()
 }
 
 fn absolute(path: &Path) -> PathBuf {

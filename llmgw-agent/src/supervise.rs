@@ -5,7 +5,7 @@
 //! Nothing here decides to start a replica again: a failed one is reported, with the end of its log, until it
 //! is not asked for any more.
 
-mod ask;
+pub(crate) mod ask;
 mod check;
 mod parts;
 mod ports;

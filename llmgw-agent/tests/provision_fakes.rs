@@ -15,14 +15,20 @@ use std::{
 
 use llmgw_agent::{
     engine::{InstalledEngine, Launch},
-    provision::{ProgramProblem, ProvisionConfig, ProvisionError, ProvisionTimes, Provisioner},
+    process::inherited,
+    provision::{
+        ComputeProblem, ProgramProblem, ProvisionConfig, ProvisionError, ProvisionTimes,
+        Provisioner,
+    },
     python::{PythonError, pip::PipError},
 };
 use llmgw_core::{
     clock::ManualClock,
     cluster::engine::{EngineSource, ProvisionState, WantedEngine},
     error::{Code, Coded as _},
+    gguf::check::CheckModel,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
@@ -48,6 +54,8 @@ case "$2 $3 $4" in
         fi
         echo '  Downloading xllamacpp-2026.10.11549-cp310-abi3-any.whl (33.8 MB)'
         echo 'Installing collected packages: xllamacpp' ;;
+    *" --model "*)
+        exec python3 SCENE/computing.py "$@" ;;
     *" --version "*)
         [ -e "$home/broken" ] && { echo 'llmgw-launcher: the engine cannot be imported' >&2; exit 1; }
         echo 'xllamacpp 2026.10.11549' ;;
@@ -68,16 +76,28 @@ impl Site {
 
     fn with_python(text: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let text = text.replace("HOME", directory.path().to_str().unwrap());
+        let scene = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scene");
+        let text = text
+            .replace("HOME", directory.path().to_str().unwrap())
+            .replace("SCENE", scene.to_str().unwrap());
         script(&directory.path().join("python3"), &text);
-        Self {
+        let site = Self {
             directory,
             heard: Mutex::default(),
-        }
+        };
+        site.plan(json!({}));
+        site
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Says what the engine does when it is asked to compute.
+    fn plan(&self, mut plan: Value) {
+        let model = CheckModel::mixed();
+        plan["answers"] = json!([[model.prompt(), model.answer()]]);
+        std::fs::write(self.path("plan.json"), plan.to_string()).unwrap();
     }
 
     fn touch(&self, name: &str) {
@@ -104,9 +124,12 @@ impl Site {
     }
 
     fn provisioner(&self) -> Provisioner {
+        let mut environment = inherited(std::env::vars_os());
+        environment.push(("PLAN".into(), self.path("plan.json").into()));
         let config = ProvisionConfig {
             directory: self.path("engines"),
             marker_env: vec![("LLMGW_TEST".into(), "1".into())],
+            environment,
             python: Some(self.path("python3")),
             path_override: BTreeMap::new(),
             clock: Arc::new(ManualClock::default()),
@@ -316,6 +339,33 @@ async fn a_package_that_does_not_work_is_not_marked() {
          llmgw-launcher: the engine cannot be imported"
     );
     assert!(!site.is_marked());
+}
+
+#[tokio::test]
+async fn a_package_that_does_not_compute_is_not_marked() {
+    let site = Site::new();
+    site.plan(json!({"signal": 4, "phase": "loading"}));
+    let error = site.ensure(&site.provisioner()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "llamacpp 2026.10.11549 (wheel) does not compute with weights of F16, Q4_0, Q8_0, Q4_K, Q6_K: \
+         SIGILL while loading: this build uses instructions that this CPU lacks"
+    );
+    assert!(!site.is_marked());
+    assert!(matches!(
+        error,
+        ProvisionError::Compute {
+            problem: ComputeProblem::Signal { signal: 4, .. },
+            ..
+        }
+    ));
+    site.plan(json!({}));
+    site.ensure(&site.provisioner()).await.unwrap();
+    assert!(site.is_marked());
+    // What has computed once is not asked again, until its files change.
+    site.plan(json!({"exit": 1}));
+    site.ensure(&site.provisioner()).await.unwrap();
+    assert_eq!(site.pip_runs(), 2);
 }
 
 #[tokio::test]

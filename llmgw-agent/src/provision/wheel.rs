@@ -17,12 +17,16 @@ use std::{
     },
 };
 
-use llmgw_core::{clock::Timestamp, cluster::engine::ProvisionState, error::Chain, id::EngineName};
+use llmgw_core::{
+    clock::Timestamp, cluster::engine::ProvisionState, error::Chain, gguf::check::CheckModel,
+    id::EngineName,
+};
 use serde::{Deserialize, Serialize};
 use tokio::{fs, task::spawn_blocking};
 
 use super::{
     ProvisionError, Shop,
+    compute::{Expectation, Record, compute},
     plan::{Found, Step, steps},
     program::NOT_INHERITED,
     step,
@@ -111,9 +115,17 @@ impl<'a> Wheel<'a> {
             Err(ProvisionError::Check { problem, .. }) if found == Found::Marked => {
                 self.carry_out(&Found::Spoilt(problem), told).await?;
             }
+            Err(ProvisionError::Compute { problem, .. }) if found == Found::Marked => {
+                self.carry_out(&Found::Spoilt(problem.to_string()), told)
+                    .await?;
+            }
             done => done?,
         }
-        Ok(InstalledEngine {
+        Ok(self.installed())
+    }
+
+    fn installed(&self) -> InstalledEngine {
+        InstalledEngine {
             name: self.name.clone(),
             version: PACKAGE.version.to_owned(),
             variant: "wheel".to_owned(),
@@ -121,7 +133,7 @@ impl<'a> Wheel<'a> {
                 python: interpreter(&self.environment()),
                 launcher: self.launcher(),
             },
-        })
+        }
     }
 
     async fn look(&self) -> Found {
@@ -179,6 +191,7 @@ impl<'a> Wheel<'a> {
                     step(told, format!("checking {package}"));
                     self.check(&package).await?;
                 }
+                Step::Compute => self.compute(told).await?,
                 Step::Mark => self.mark().await?,
             }
         }
@@ -309,6 +322,26 @@ impl<'a> Wheel<'a> {
                 finished.last_line()
             )))
         }
+    }
+
+    /// Has the package compute with the types of most weights, unless it has: its build is for processors alone.
+    async fn compute(&self, told: &Progress<ProvisionState>) -> Result<(), ProvisionError> {
+        let installed = self.installed();
+        let expectation = Expectation::Cpu;
+        let types = CheckModel::mixed_types();
+        let record = Record::of(&installed, &self.shop.config.directory);
+        let types = record.missing(types, expectation).await;
+        if types.is_empty() {
+            return Ok(());
+        }
+        step(told, format!("computing with {}", PACKAGE.text()));
+        let (scratch, env) = (self.shop.scratch(), self.shop.engine_env());
+        let deadlines = self.shop.times.compute;
+        let proof = compute(&installed, &scratch, expectation, &env, deadlines).await;
+        let proof =
+            proof.map_err(|problem| ProvisionError::not_computing(&installed, types, problem))?;
+        record.keep(proof.types, expectation).await;
+        Ok(())
     }
 
     async fn mark(&self) -> Result<(), ProvisionError> {

@@ -14,7 +14,7 @@ use crate::process::exhausted;
 
 /// Why a question has no answer.
 #[derive(Debug)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     /// It could not be asked, for want of this machine's own means: says nothing of the engine.
     Unasked(io::Error),
     /// In a few words.
@@ -23,16 +23,16 @@ pub(super) enum Unanswered {
 
 /// What an engine answered.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
 }
 
 /// Asks `GET path`.
 ///
 /// # Errors
 /// A few words on why there is no answer.
-pub(super) async fn get(port: u16, path: &str, within: Duration) -> Result<Answer, Unanswered> {
+pub(crate) async fn get(port: u16, path: &str, within: Duration) -> Result<Answer, Unanswered> {
     within_time(within, ask(port, Method::GET, path, Bytes::new())).await
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn get(port: u16, path: &str, within: Duration) -> Result<Answe
 ///
 /// # Errors
 /// A few words on why there is no answer.
-pub(super) async fn post(
+pub(crate) async fn post(
     port: u16,
     path: &str,
     body: &Value,

@@ -26,10 +26,11 @@ use llmgw_core::{
         engine::{EngineSource, ProvisionState, WantedEngine},
         node::Warning,
         replica::{ReplicaSpec, ReplicaState},
-        weights::Weights,
+        weights::{Source, Weights},
     },
     error::Coded as _,
     fingerprint::Fingerprint,
+    gguf::{TensorType, check::CheckModel},
     id::{NodeId, ReplicaId},
     units::{Bytes as Amount, Tokens},
 };
@@ -272,6 +273,42 @@ async fn an_engine_that_can_not_be_installed_is_told_and_waited_for() {
     };
     assert_eq!(told.replicas[0].error.as_ref(), Some(error));
     assert!(error.contains("/nowhere/llama-server"), "{error}");
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_compute_with_a_model_s_weights_is_told_and_not_started() {
+    let home = Home::new();
+    let path = |name: &str| home.path().join(name);
+    fs::write(path("plan.json"), json!({"signal": 4}).to_string()).unwrap();
+    let mut weights = Vec::new();
+    let model = CheckModel::of(TensorType::Q5_1).unwrap();
+    model.write(&mut weights).unwrap();
+    fs::write(path("q5_1.gguf"), weights).unwrap();
+    let mut config = stand_in(&home);
+    config
+        .environment
+        .push(("PLAN".into(), path("plan.json").into()));
+    let computing = scene::engine().with_file_name("computing.py");
+    config.engine_paths = [("llamacpp".parse().unwrap(), computing)].into();
+    let mut running = run(config);
+    let mut server = running.accept().await;
+    let mut spec = spec_of(&home, json!({}));
+    let file = path("q5_1.gguf").to_string_lossy().into_owned();
+    spec.weights.sources = vec![Source::File { path: file }];
+    server.want(1, 1, &[&spec]).await;
+    let told = server
+        .until(|report| states(report) == [ReplicaState::Failed])
+        .await;
+    let replica = &told.replicas[0];
+    assert_eq!(
+        replica.error.as_deref(),
+        Some(
+            "llamacpp b4711 (path) does not compute with weights of Q5_1: \
+             SIGILL while loading: this build uses instructions that this CPU lacks"
+        )
+    );
+    assert!(replica.hint.is_some() && replica.endpoint.is_none());
     running.end().await.unwrap();
 }
 

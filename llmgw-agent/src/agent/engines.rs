@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,6 +12,7 @@ use llmgw_core::{
     clock::Clock,
     cluster::{
         engine::{Provision, ProvisionState, WantedEngine},
+        replica::ReplicaSpec,
         weights::{FetchProgress, Weights},
     },
     error::{Chain, Coded as _},
@@ -249,6 +250,17 @@ impl Parts for NodeParts {
     ) -> Result<PathBuf, Failure> {
         let ensured = self.weights.ensure(weights, progress).await;
         ensured.map_err(|error| Failure::of(&error))
+    }
+
+    async fn proven(
+        &self,
+        installed: &InstalledEngine,
+        spec: &ReplicaSpec,
+        weights: &Path,
+    ) -> Result<(), Failure> {
+        let provisioner = &self.engines.provisioner;
+        let proven = provisioner.prove(installed, weights, &spec.gpus).await;
+        proven.map_err(|error| Failure::of(&error))
     }
 }
 

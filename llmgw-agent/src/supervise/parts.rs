@@ -1,10 +1,17 @@
 //! Where a replica's parts come from.
 
-use std::{fmt::Debug, path::PathBuf, sync::Arc};
+use std::{
+    fmt::Debug,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use llmgw_core::{
-    cluster::weights::{FetchProgress, Weights},
+    cluster::{
+        replica::ReplicaSpec,
+        weights::{FetchProgress, Weights},
+    },
     error::{Chain, Coded},
     id::EngineName,
 };
@@ -18,6 +25,8 @@ use crate::engine::{Engine, InstalledEngine};
 ///   waiting and says what is wrong through `waiting`. It fails when waiting can't help.
 /// * `weights` returns the path of a file that was verified. It fails when no source could be used; whether to
 ///   try again is the control plane's to decide.
+/// * `proven` is called with what the other two gave, before each start. It fails when the engine was tried with
+///   weights of such types and did not compute.
 /// * Dropping a future leaves nothing half done that a later call would take for done.
 /// * Calls for the same engine or weights at the same time share the work.
 #[async_trait]
@@ -31,6 +40,18 @@ pub trait Parts: Debug + Send + Sync + 'static {
         name: &EngineName,
         waiting: &(dyn Fn(Failure) + Send + Sync),
     ) -> Result<InstalledEngine, Failure>;
+
+    /// Makes sure that the engine computes with weights of the types in this file.
+    ///
+    /// What is sure already costs nothing; there is nothing to be sure of for an engine that comes from elsewhere.
+    async fn proven(
+        &self,
+        _installed: &InstalledEngine,
+        _spec: &ReplicaSpec,
+        _weights: &Path,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Gets weights.
     async fn weights(

@@ -159,6 +159,7 @@ async fn parts(shared: &Shared, spec: &ReplicaSpec) -> Result<(InstalledEngine, 
     });
     let progress = |progress| shared.update(spec.id, |status| status.fetch = Some(progress));
     let weights = shared.deps.parts.weights(&spec.weights, &progress).await?;
+    shared.deps.parts.proven(&engine, spec, &weights).await?;
     Ok((engine, weights))
 }
 

@@ -1,9 +1,9 @@
 //! Engines, installed and checked, from the sources that this release knows.
 //!
 //! What is done is planned first, from what is wanted and what is found, as a pure function; then it is carried
-//! out step by step. A directory counts as installed when the package in it has answered and its marker has
-//! been written, last; without a marker it is done again from the start, so that a crash at any moment costs
-//! time and nothing else.
+//! out step by step. A directory counts as installed when the package in it has answered, has computed with a
+//! tiny model, and its marker has been written, last; without a marker it is done again from the start, so that a
+//! crash at any moment costs time and nothing else.
 //!
 //! The caller holds the data directory: two processes must not install into the same one.
 

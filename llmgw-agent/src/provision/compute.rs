@@ -37,7 +37,10 @@ use llmgw_core::{
     id::ReplicaId,
     units::{Bytes, Tokens},
 };
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
 
 pub use self::problem::{ComputeProblem, Phase};
 pub(super) use self::record::Record;
@@ -166,14 +169,14 @@ impl ComputeCheck<'_> {
         };
         let begin = Instant::now();
         let attended = self
-            .attend(
-                engine.as_ref(),
-                &spec,
-                &file,
-                port,
-                &devices,
-                question.ask(),
-            )
+            .attend(engine.as_ref(), &spec, &file, port, &devices, async {
+                let done = question.ask().await;
+                if self.expectation == Expectation::Gpu {
+                    // Engines write their logs beside their work.
+                    sleep(LOG_IS_WRITTEN).await;
+                }
+                done
+            })
             .await;
         let took = begin.elapsed();
         let phase = *phase.lock().unwrap_or_else(PoisonError::into_inner);
@@ -333,5 +336,6 @@ const VERBOSITY: &str = "LLAMA_ARG_LOG_VERBOSITY";
 const MARK: &str = "LLMGW_CHECK";
 /// Enough to see what went wrong.
 const LAST_LINES: usize = 8;
+const LOG_IS_WRITTEN: Duration = Duration::from_millis(200);
 /// Beyond both deadlines, which are kept by who asks.
 const SLACK: Duration = Duration::from_secs(10);

@@ -1,6 +1,11 @@
-use std::os::unix::process::ExitStatusExt as _;
+use std::{os::unix::process::ExitStatusExt as _, sync::Mutex};
 
-use super::*;
+use tokio::time::timeout;
+
+use super::{
+    heard::{MAX_LINE, MAX_TAIL},
+    *,
+};
 
 fn shell<'a>(script: &str, directory: &'a Path, patience: Patience) -> Helper<'a> {
     Helper {

@@ -6,7 +6,7 @@ use llmgw_agent::facts::{Scene, look, probes};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scene = Scene::here(".");
-    let facts = look(&probes(), &scene);
+    let facts = look(&probes(&scene.root), &scene);
     say(&serde_json::to_string_pretty(&facts)?);
     Ok(())
 }

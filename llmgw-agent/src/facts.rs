@@ -3,24 +3,31 @@
 //! A [`Probe`] looks at one side of a machine: its processor, its memory, its disk. It reads the kernel's files
 //! beneath a [`Root`], so that a tree captured from another machine is read by the same code as this one.
 //! **Unknown is absent; none is empty**: a probe that can't tell leaves its fact out, and never writes 0.
+//!
+//! What stands in no file, as the answers of a driver's library or the size of a disk, a captured tree holds in
+//! files of ours ([`capture`]): with a tree nothing is asked of the running system, and the same tree gives the same
+//! facts everywhere.
 
+pub mod capture;
+mod cgroup;
 pub mod cpu;
 pub mod disk;
+pub mod fabric;
 pub mod gpu;
 pub mod memory;
 pub mod mounts;
+mod own;
+mod root;
 pub mod system;
 
-use std::{
-    fmt, fs,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{fmt, path::PathBuf};
 
 use llmgw_core::{
-    cluster::node::{NodeFacts, Warning},
+    cluster::node::{ClockOffset, NodeFacts, Warning},
     units::Bytes,
 };
+
+pub use self::root::Root;
 
 /// Looks at one side of a machine.
 ///
@@ -29,7 +36,8 @@ use llmgw_core::{
 ///   blocking is allowed, again and again.
 /// * What it can't find out stays as it was in `facts`: absent. What it looked for and did not find is empty.
 /// * It never fails; what an operator should know goes into `facts.warnings`.
-/// * Probes are independent: their order does not matter.
+/// * Probes are independent: their order does not matter. They may keep what does not change from one look to the
+///   next, of the one root that they are given.
 pub trait Probe: fmt::Debug + Send + Sync + 'static {
     /// What it looks at, for logs.
     fn name(&self) -> &'static str;
@@ -51,19 +59,16 @@ pub struct Scene {
     pub held: Bytes,
 }
 
-/// The directory that stands for `/`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Root(PathBuf);
-
-/// The probes of this release.
+/// The probes of this release, for the machine or the tree that `root` is.
 #[must_use]
-pub fn probes() -> Vec<Box<dyn Probe>> {
+pub fn probes(root: &Root) -> Vec<Box<dyn Probe>> {
     vec![
-        Box::new(system::SystemProbe),
-        Box::new(cpu::CpuProbe),
+        Box::new(system::SystemProbe::default()),
+        Box::new(cpu::CpuProbe::default()),
         Box::new(memory::MemoryProbe),
         Box::new(disk::DiskProbe),
-        Box::new(gpu::GpuProbe),
+        Box::new(gpu::GpuProbe::new(gpu::library(root))),
+        Box::new(fabric::FabricProbe),
     ]
 }
 
@@ -77,6 +82,15 @@ pub fn look(probes: &[Box<dyn Probe>], scene: &Scene) -> NodeFacts {
     };
     for probe in probes {
         probe.look(scene, &mut facts);
+    }
+    if let Some(machine) = scene.root.machine() {
+        facts
+            .management_address
+            .clone_from(&machine.management_address);
+        facts.clock = machine.clock;
+        facts
+            .warnings
+            .extend(machine.clock.and_then(ClockOffset::warning));
     }
     facts.warnings.sort_by(|a, b| a.code.cmp(&b.code));
     facts
@@ -97,62 +111,6 @@ impl Scene {
     }
 }
 
-// === impl Root ===
-
-impl Root {
-    /// The machine itself.
-    #[must_use]
-    pub fn system() -> Self {
-        Self(PathBuf::from("/"))
-    }
-
-    /// A captured tree.
-    #[must_use]
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
-    }
-
-    /// The place of a file that is named from `/`.
-    #[must_use]
-    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        let path = path.as_ref();
-        self.0.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    /// The bytes of a file, at most the first `limit`; `None` when it can't be read.
-    #[must_use]
-    pub fn bytes(&self, path: impl AsRef<Path>, limit: u64) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let file = fs::File::open(self.path(path)).ok()?;
-        file.take(limit).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    /// The text of a file, at most its first 4 MiB; `None` when it can't be read.
-    #[must_use]
-    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        let bytes = self.bytes(path, TEXT_LIMIT)?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// The names in a directory, sorted; `None` when it can't be read.
-    #[must_use]
-    pub fn names(&self, path: impl AsRef<Path>) -> Option<Vec<String>> {
-        let mut names: Vec<String> = fs::read_dir(self.path(path))
-            .ok()?
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        Some(names)
-    }
-}
-
 fn warn(facts: &mut NodeFacts, code: &str, text: String) {
-    facts.warnings.push(Warning {
-        code: code.to_owned(),
-        text,
-    });
+    facts.warnings.push(Warning::new(code, text));
 }
-
-/// `/proc/cpuinfo` of 512 threads has about 1 MiB; nothing that we read is larger.
-const TEXT_LIMIT: u64 = 4 << 20;

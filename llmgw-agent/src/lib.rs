@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`facts`] | what the machine is: processor, memory, disk, GPUs; trait [`facts::Probe`] |
+//! | [`facts`] | what the machine is: processor, memory, disk, GPUs, networks; trait [`facts::Probe`] |
 //! | [`engine`] | how each inference server is started and asked; trait [`engine::Engine`] |
 //! | [`provision`] | engines, installed and checked; [`python`] and [`command`] are its tools |
 //! | [`weights`] | weights, fetched and checked; trait [`weights::WeightSource`] |

@@ -1,9 +1,7 @@
 //! The disk that holds weights.
 
-use std::fs;
-
 use llmgw_core::{
-    cluster::node::{Disk, NodeFacts},
+    cluster::node::{Disk, NodeFacts, Warning},
     units::Bytes,
 };
 
@@ -14,9 +12,6 @@ use super::{
 };
 
 /// Looks at the disk of the data directory.
-///
-/// Sizes are asked from the running system, also for a captured tree; the kind of the file system is read from
-/// the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskProbe;
 
@@ -26,25 +21,20 @@ impl Probe for DiskProbe {
     }
 
     fn look(&self, scene: &Scene, facts: &mut NodeFacts) {
-        // Before the first start the directory does not exist; it will be made on the disk of the one above.
-        let Some(dir) = scene
-            .data_dir
-            .ancestors()
-            .find_map(|dir| fs::canonicalize(dir).ok())
-        else {
-            return;
-        };
-        let Ok(sizes) = rustix::fs::statvfs(&dir) else {
+        let Some(dir) = scene.root.resolve(&scene.data_dir) else {
             return;
         };
         let mounts = mounts(&scene.root);
         let Some(mount) = holding(&mounts, &dir) else {
             return;
         };
+        let Some(sizes) = scene.root.disk_sizes(&dir, &mount.point) else {
+            return;
+        };
         let disk = Disk {
             mount: mount.point.to_string_lossy().into_owned(),
-            total: Bytes(sizes.f_blocks.saturating_mul(sizes.f_frsize)),
-            free: Bytes(sizes.f_bavail.saturating_mul(sizes.f_frsize)),
+            total: sizes.total,
+            free: sizes.free,
             shared: is_shared(&mount.kind),
         };
         if nearly_full(&disk) {
@@ -55,7 +45,7 @@ impl Probe for DiskProbe {
                 disk.mount,
                 scene.data_dir.display(),
             );
-            warn(facts, "disk_nearly_full", text);
+            warn(facts, Warning::DISK_NEARLY_FULL, text);
         }
         facts.disk = Some(disk);
     }

@@ -1,15 +1,15 @@
 //! Main memory: what the kernel has, and what a control group leaves of it.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use llmgw_core::{
-    cluster::node::{Memory, NodeFacts},
+    cluster::node::{Memory, NodeFacts, Warning},
     units::Bytes,
 };
 
 use super::{
     Probe, Root, Scene,
-    mounts::{Mount, mounts},
+    cgroup::{Version, directories},
     warn,
 };
 
@@ -56,7 +56,7 @@ impl Probe for MemoryProbe {
             allocatable: (free + scene.held).min(total) - reserve,
         });
         if let Some(text) = swap_warning(&info) {
-            warn(facts, "swap_in_use", text);
+            warn(facts, Warning::SWAP_IN_USE, text);
         }
     }
 }
@@ -79,60 +79,19 @@ fn swap_warning(info: &str) -> Option<String> {
     })
 }
 
-/// The limits of the control group that we are in and of all above it, in either version.
+/// The limits of the control group that we are in and of all above it.
 fn bounds(root: &Root) -> Vec<Bound> {
-    let Some(groups) = root.text("proc/self/cgroup") else {
-        return Vec::new();
+    let groups = directories(root, "memory").into_iter();
+    let dialect = |version| match version {
+        Version::One => VERSION_1,
+        Version::Two => VERSION_2,
     };
-    let mounts = mounts(root);
-    let mut found = Vec::new();
-    for line in groups.lines() {
-        // `0::/path` in version 2, `9:memory:/path` in version 1.
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let (mount, dialect) = if controllers.is_empty() {
-            (
-                mounts.iter().find(|mount| mount.kind == "cgroup2"),
-                VERSION_2,
-            )
-        } else if controllers.split(',').any(|name| name == "memory") {
-            let memory = |mount: &&Mount| {
-                mount.kind == "cgroup" && mount.options.iter().any(|option| option == "memory")
-            };
-            (mounts.iter().find(memory), VERSION_1)
-        } else {
-            continue;
-        };
-        if let Some(mount) = mount {
-            let chain = chain(mount, group);
-            found.extend(chain.iter().filter_map(|dir| bound(root, dir, &dialect)));
-        }
-    }
-    found
-}
-
-/// The directories of a group and of all above it that can be seen from here.
-fn chain(mount: &Mount, group: &str) -> Vec<PathBuf> {
-    // In a container the group's name may be the host's, of which only the part beneath the mount's root is
-    // visible; or it may lie outside altogether, and then the mount point is the container's own group.
-    let group = PathBuf::from(group);
-    let inside = group
-        .strip_prefix(&mount.root)
-        .map(PathBuf::from)
-        .unwrap_or_default();
-    mount
-        .point
-        .join(inside)
-        .ancestors()
-        .take_while(|dir| dir.starts_with(&mount.point))
-        .map(PathBuf::from)
+    groups
+        .filter_map(|(version, dir)| bound(root, &dir, &dialect(version)))
         .collect()
 }
 
-fn bound(root: &Root, dir: &std::path::Path, dialect: &Dialect) -> Option<Bound> {
+fn bound(root: &Root, dir: &Path, dialect: &Dialect) -> Option<Bound> {
     // "max" is no number, and says that there is no limit.
     let number = |name: &str| -> Option<u64> { root.text(dir.join(name))?.trim().parse().ok() };
     let limit = number(dialect.limit)?;
@@ -178,22 +137,5 @@ mod tests {
         assert!(swap_warning(&info(899)).is_some());
         assert_eq!(swap_warning("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), None);
         assert_eq!(swap_warning(""), None);
-    }
-
-    #[test]
-    fn a_group_outside_of_what_is_mounted_is_the_mount_itself() {
-        let mount = Mount {
-            root: "/docker/abc".into(),
-            point: "/sys/fs/cgroup/memory".into(),
-            kind: "cgroup".into(),
-            options: vec!["memory".into()],
-        };
-        let dirs = |group| chain(&mount, group);
-        assert_eq!(dirs("/docker/abc"), vec![mount.point.clone()]);
-        assert_eq!(dirs("/elsewhere"), vec![mount.point.clone()]);
-        assert_eq!(
-            dirs("/docker/abc/job"),
-            [mount.point.join("job"), mount.point.clone()]
-        );
     }
 }

@@ -33,6 +33,7 @@ use self::{
     tasks::{Core, Followed},
 };
 use crate::{
+    facts,
     process::{DATA_DIR_MARK, TASK_MARK, native::NativeConfig},
     provision::{ProvisionConfig, Provisioner},
     session::fence::Fence,
@@ -83,6 +84,15 @@ impl Agent {
         }
         let weights = WeightsStore::new(weights)?;
         let engines = Arc::new(Engines::new(provisioner, Arc::clone(&clock)));
+        let probes = Arc::new(facts::probes(&config.root));
+        let facts = NodeFacts {
+            arch: std::env::consts::ARCH.to_owned(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            labels: config.labels.clone(),
+            ..NodeFacts::default()
+        };
+        let found = facts.clone();
+        let facts = watch::Sender::new(facts);
         let supervisor = SuperviseConfig {
             data_dir: home.dir.clone(),
             timing: config.timing,
@@ -90,19 +100,17 @@ impl Agent {
         let supervisor = supervisor
             .build(SuperviseDeps {
                 runtime: Arc::clone(&runtime) as _,
-                parts: Arc::new(NodeParts::new(Arc::clone(&engines), weights)),
-                clock,
+                parts: Arc::new(NodeParts::new(
+                    Arc::clone(&engines),
+                    weights,
+                    facts.subscribe(),
+                )),
+                clock: Arc::clone(&clock),
             })
             .map_err(|source| AgentError::Directory {
                 path: home.dir.clone(),
                 source,
             })?;
-        let facts = NodeFacts {
-            arch: std::env::consts::ARCH.to_owned(),
-            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            labels: config.labels.clone(),
-            ..NodeFacts::default()
-        };
         let followed = Followed::since(&fence);
         let report = NodeReport {
             revision: 0,
@@ -110,7 +118,7 @@ impl Agent {
             highest_epoch: fence.highest().epoch,
             highest_revision: fence.highest().revision,
             leaving: false,
-            facts: facts.clone(),
+            facts: found,
             provision: Vec::new(),
             replicas: Vec::new(),
         };
@@ -122,7 +130,11 @@ impl Agent {
                 runtime,
                 engines,
                 supervisor,
-                facts: watch::Sender::new(facts),
+                clock,
+                probes,
+                address: watch::Sender::default(),
+                time: watch::Sender::default(),
+                facts,
                 followed: watch::Sender::new(followed),
                 desired: watch::Sender::new(None),
                 report: watch::Sender::new(report),

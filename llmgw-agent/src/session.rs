@@ -6,6 +6,7 @@
 //! What is heard may be late, doubled or out of order; the [`fence`] decides what counts.
 
 pub mod fence;
+pub mod time;
 
 use std::{io, time::Duration};
 
@@ -15,6 +16,7 @@ use llmgw_core::{
     api::agent::{
         DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
     },
+    clock::{Clock, Timestamp},
     error::{Code, Coded},
 };
 use tokio::{
@@ -27,6 +29,8 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
+use self::time::ServerTime;
+
 /// What a session speaks with, and of.
 #[derive(Debug)]
 pub struct Session<'a> {
@@ -36,6 +40,10 @@ pub struct Session<'a> {
     pub reports: watch::Receiver<NodeReport>,
     /// Where the highest desired state of those that were heard is put.
     pub desired: &'a watch::Sender<Option<DesiredState>>,
+    /// Where the control plane's time is put.
+    pub time: &'a watch::Sender<Option<ServerTime>>,
+    /// Our own clock.
+    pub clock: &'a dyn Clock,
     /// Ends the session, after one more report.
     pub closing: CancellationToken,
 }
@@ -88,8 +96,18 @@ impl Session<'_> {
             hello,
             reports,
             desired,
+            time,
+            clock,
             closing,
         } = self;
+        let asked = clock.monotonic();
+        let tell = |now| {
+            time.send_replace(Some(ServerTime {
+                theirs: now,
+                asked,
+                heard: clock.monotonic(),
+            }));
+        };
         let codec = LengthDelimitedCodec::builder()
             .max_frame_length(MAX_FRAME)
             .new_codec();
@@ -97,7 +115,7 @@ impl Session<'_> {
         let mut welcomed = false;
         let why = tokio::select! {
             why = speak(sink, hello, reports, &closing) => why,
-            why = hear(stream, desired, &mut welcomed) => why,
+            why = hear(stream, desired, &tell, &mut welcomed) => why,
         };
         SessionEnd { welcomed, why }
     }
@@ -155,6 +173,7 @@ where
 async fn hear<S>(
     mut stream: S,
     desired: &watch::Sender<Option<DesiredState>>,
+    tell: &(dyn Fn(Timestamp) + Send + Sync),
     welcomed: &mut bool,
 ) -> SessionError
 where
@@ -181,6 +200,7 @@ where
                 *welcomed = true;
             }
             Ok(ToAgent::Refused { reason }) => return SessionError::Refused(reason),
+            Ok(ToAgent::Time { now }) => tell(now),
             Ok(ToAgent::Desired(state)) => offer(desired, *state),
             Ok(ToAgent::Unknown) => {
                 tracing::debug!("passing over a frame of a newer control plane");

@@ -10,11 +10,12 @@ use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use llmgw_agent::session::{Session, SessionEnd, SessionError};
+use llmgw_agent::session::{Session, SessionEnd, SessionError, time::ServerTime};
 use llmgw_core::{
     api::agent::{
         DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
     },
+    clock::{SystemClock, Timestamp},
     cluster::node::NodeFacts,
     error::Coded as _,
     id::NodeId,
@@ -38,6 +39,7 @@ struct Server {
 struct Agent {
     reports: watch::Sender<NodeReport>,
     desired: watch::Sender<Option<DesiredState>>,
+    time: watch::Sender<Option<ServerTime>>,
     closing: CancellationToken,
 }
 
@@ -119,6 +121,23 @@ async fn of_states_that_come_late_or_twice_the_highest_stays() {
         agent.eventually_wants(2, 1).await;
         server.say(&desired(2, 5)).await;
         agent.eventually_wants(2, 5).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_control_plane_s_time_is_heard() {
+    converse(|mut server, agent| async move {
+        server.welcome().await;
+        server
+            .say(&ToAgent::Time {
+                now: Timestamp(7_000),
+            })
+            .await;
+        let mut time = agent.time.subscribe();
+        let heard = time.wait_for(Option::is_some).await.unwrap().unwrap();
+        assert_eq!(heard.theirs, Timestamp(7_000));
+        assert!(heard.asked <= heard.heard);
     })
     .await;
 }
@@ -288,8 +307,10 @@ where
     let agent = Agent {
         reports: watch::Sender::new(report),
         desired: desired.clone(),
+        time: watch::Sender::default(),
         closing: CancellationToken::new(),
     };
+    let (time, clock) = (agent.time.clone(), SystemClock::new());
     let session = Session {
         hello: Hello {
             node: NodeId::generate(),
@@ -299,6 +320,8 @@ where
         },
         reports: agent.reports.subscribe(),
         desired: &desired,
+        time: &time,
+        clock: &clock,
         closing: agent.closing.clone(),
     };
     let codec = LengthDelimitedCodec::builder()

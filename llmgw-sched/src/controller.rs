@@ -365,8 +365,13 @@ impl ControllerHandle {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        let session = session::run(stream, admission, self.shared.events.clone());
         self.shared.tasks.spawn(async move {
+            let session = session::run(
+                stream,
+                admission,
+                shared.events.clone(),
+                shared.clock.as_ref(),
+            );
             tokio::select! {
                 ended = session => {
                     if let Err(error) = ended {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt, io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     str::FromStr,
 };
 
@@ -29,6 +29,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 pub trait Connector: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// Opens a stream.
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
+
+    /// The address of this machine that streams to the control plane come from; `None` when there is none, or it
+    /// can't be told. It is asked without waiting.
+    fn local_address(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 /// Connects over TCP, to this machine alone.
@@ -95,6 +101,17 @@ impl Connector for TcpConnector {
         // Reports are small and must not wait for each other.
         stream.set_nodelay(true)?;
         Ok(Box::new(stream))
+    }
+
+    fn local_address(&self) -> Option<IpAddr> {
+        let any: IpAddr = match self.server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // A datagram socket is connected by choosing a route; nothing is sent.
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(self.server).ok()?;
+        Some(socket.local_addr().ok()?.ip())
     }
 }
 
@@ -197,6 +214,13 @@ mod tests {
                 "{bad:?}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn a_connection_over_tcp_knows_where_it_comes_from() {
+        let of = |text: &str| text.parse::<TcpConnector>().unwrap().local_address();
+        assert_eq!(of("127.0.0.1:1"), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(PipeConnector::new(drop).local_address(), None);
     }
 
     #[tokio::test]

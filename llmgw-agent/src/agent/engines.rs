@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -13,6 +14,7 @@ use llmgw_core::{
     cluster::{
         engine::{Provision, ProvisionState, WantedEngine},
         replica::ReplicaSpec,
+        node::NodeFacts,
         weights::{FetchProgress, Weights},
     },
     error::{Chain, Coded as _},
@@ -23,6 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     engine::{Engine, InstalledEngine, engine},
+    facts::gpu::visible,
     provision::Provisioner,
     supervise::{Failure, Parts},
     weights::WeightsStore,
@@ -52,6 +55,7 @@ pub(super) struct Installation {
 pub(super) struct NodeParts {
     engines: Arc<Engines>,
     weights: WeightsStore,
+    facts: watch::Receiver<NodeFacts>,
 }
 
 // === impl Engines ===
@@ -201,8 +205,16 @@ impl Installation {
 // === impl NodeParts ===
 
 impl NodeParts {
-    pub(super) fn new(engines: Arc<Engines>, weights: WeightsStore) -> Self {
-        Self { engines, weights }
+    pub(super) fn new(
+        engines: Arc<Engines>,
+        weights: WeightsStore,
+        facts: watch::Receiver<NodeFacts>,
+    ) -> Self {
+        Self {
+            engines,
+            weights,
+            facts,
+        }
     }
 }
 
@@ -210,6 +222,11 @@ impl NodeParts {
 impl Parts for NodeParts {
     fn engine(&self, name: &EngineName) -> Option<Arc<dyn Engine>> {
         engine(name)
+    }
+
+    fn visible_gpus(&self, indices: &[u32]) -> Vec<(OsString, OsString)> {
+        let facts = self.facts.borrow();
+        visible(facts.gpus.as_deref().unwrap_or_default(), indices)
     }
 
     async fn installed(

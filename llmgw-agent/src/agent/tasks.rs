@@ -1,9 +1,10 @@
 //! What an agent does all the time, a task each, and how that ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use llmgw_core::{
     api::agent::{DesiredState, Hello, NodeReport, PROTOCOL},
+    clock::Clock,
     cluster::node::{NodeFacts, Warning},
     error::Chain,
 };
@@ -12,11 +13,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{AgentConfig, AgentError, Connector, engines::Engines, home::Home};
 use crate::{
-    facts::{self, Scene},
+    facts::{self, Probe, Scene},
     process::{ProcessRuntime as _, native::NativeRuntime},
     session::{
         Session, SessionError,
         fence::{Fence, FenceError, Rank},
+        time::ServerTime,
     },
     supervise::{Ending, Supervisor, Timing},
 };
@@ -29,6 +31,12 @@ pub(super) struct Core {
     pub(super) runtime: Arc<NativeRuntime>,
     pub(super) engines: Arc<Engines>,
     pub(super) supervisor: Supervisor,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) probes: Arc<Vec<Box<dyn Probe>>>,
+    /// The address from which the control plane is spoken with.
+    pub(super) address: watch::Sender<Option<IpAddr>>,
+    /// What time it was there.
+    pub(super) time: watch::Sender<Option<ServerTime>>,
     pub(super) facts: watch::Sender<NodeFacts>,
     pub(super) followed: watch::Sender<Followed>,
     pub(super) desired: watch::Sender<Option<DesiredState>>,
@@ -122,7 +130,8 @@ impl Core {
             held: usage.values().map(|usage| usage.held).sum(),
             ..Scene::here(&self.home.dir)
         };
-        let looked = tokio::task::spawn_blocking(move || facts::look(&facts::probes(), &scene));
+        let probes = Arc::clone(&self.probes);
+        let looked = tokio::task::spawn_blocking(move || facts::look(&probes, &scene));
         if let Ok(mut facts) = looked.await {
             facts.labels.clone_from(&self.config.labels);
             self.facts.send_replace(facts);
@@ -142,6 +151,7 @@ impl Core {
         let mut provision = self.engines.watch();
         let mut replicas = self.supervisor.statuses();
         let mut followed = self.followed.subscribe();
+        let (mut address, mut time) = (self.address.subscribe(), self.time.subscribe());
         loop {
             self.publish();
             // The senders live in `self`, so that none of these can fail.
@@ -150,6 +160,8 @@ impl Core {
                 _ = provision.changed() => {}
                 _ = replicas.changed() => {}
                 _ = followed.changed() => {}
+                _ = address.changed() => {}
+                _ = time.changed() => {}
             }
         }
     }
@@ -162,6 +174,15 @@ impl Core {
             leaving,
         } = self.followed.borrow().clone();
         let mut facts = self.facts.borrow().clone();
+        // A captured machine has told its own.
+        if let Some(address) = *self.address.borrow() {
+            facts.management_address = Some(address.to_string());
+        }
+        let time = *self.time.borrow();
+        if let Some(offset) = time.map(|time| time.offset(self.clock.as_ref())) {
+            facts.clock = Some(offset);
+            facts.warnings.extend(offset.warning());
+        }
         facts.warnings.extend(trouble.map(|text| Warning {
             code: Warning::CANNOT_FOLLOW.to_owned(),
             text,
@@ -262,6 +283,12 @@ impl Core {
                     format!("the control plane at {connector} can't be reached: {error}")
                 }
                 Some(Ok(stream)) => {
+                    self.address.send_if_modified(|address| {
+                        let now = connector.local_address();
+                        let changed = *address != now;
+                        *address = now;
+                        changed
+                    });
                     let session = Session {
                         hello: Hello {
                             node: self.home.node,
@@ -271,6 +298,8 @@ impl Core {
                         },
                         reports: self.report.subscribe(),
                         desired: &self.desired,
+                        time: &self.time,
+                        clock: self.clock.as_ref(),
                         closing: self.closing.clone(),
                     };
                     let end = session.run(stream).await;

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
     cluster::{
         engine::{Provision, WantedEngine},
         node::NodeFacts,
@@ -53,6 +54,11 @@ pub enum ToAgent {
     Refused {
         /// The reason, in one line.
         reason: String,
+    },
+    /// What time it is at the server; said once, right after [`ToAgent::Welcome`].
+    Time {
+        /// By its wall clock.
+        now: Timestamp,
     },
     /// All that should be, on this node.
     Desired(Box<DesiredState>),

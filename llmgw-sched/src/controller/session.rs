@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use llmgw_core::{
     api::agent::{DesiredState, Hello, MAX_FRAME, PROTOCOL, ToAgent, ToServer},
+    clock::Clock,
     id::NodeId,
 };
 use tokio::{
@@ -40,6 +41,7 @@ pub(super) async fn run<S>(
     stream: S,
     admission: Admission,
     events: mpsc::Sender<Event>,
+    clock: &dyn Clock,
 ) -> Result<(), SessionError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -65,6 +67,8 @@ where
         }
     };
     send(&mut frames, &ToAgent::Welcome { protocol: PROTOCOL }).await?;
+    // So that a node whose clock is off says so.
+    send(&mut frames, &ToAgent::Time { now: clock.now() }).await?;
 
     let (outbox, mut desired) = watch::channel(None);
     if events.send(Event::Opened { node, outbox }).await.is_err() {

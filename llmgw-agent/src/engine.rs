@@ -71,7 +71,8 @@ pub struct LaunchRequest<'a> {
     pub port: u16,
 }
 
-/// A command line, and all of the environment that it gets besides `PATH`, `HOME`, `LANG` and `TMPDIR`.
+/// A command line, and all of the environment that it gets besides `PATH`, `HOME`, `LANG`, `TMPDIR` and the variables
+/// that show it its own GPUs alone ([`crate::facts::gpu::visible`]).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EngineCommand {
     /// What is run.

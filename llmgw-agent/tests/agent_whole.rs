@@ -9,18 +9,24 @@
 #[path = "scene/home.rs"]
 mod scene;
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use llmgw_agent::{
     agent::{Agent, AgentConfig, AgentError, PipeConnector},
+    facts::capture,
     process::{ProcessRuntime as _, identity::ProcessIdentity},
     supervise::{Ending, Timing},
 };
 use llmgw_core::{
     api::agent::{DesiredState, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer},
-    clock::SystemClock,
+    clock::{Clock as _, SystemClock},
     cluster::{
         catalog::{Needs, Profile},
         engine::{EngineSource, ProvisionState, WantedEngine},
@@ -99,6 +105,48 @@ async fn an_agent_converges_on_what_the_control_plane_wants() {
     server.want(1, 3, &[]).await;
     server.until(|report| report.replicas.is_empty()).await;
     assert!(home.processes(2).await.is_empty());
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_sees_its_own_gpus_by_name_and_a_clock_that_is_off_is_told() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machines/ubuntu-24.04-two-gpus");
+    let home = Home::new();
+    let mut running = run(AgentConfig {
+        root: capture::open(&tree).unwrap().root,
+        ..stand_in(&home)
+    });
+    let mut server = running.accept().await;
+    let hour = Duration::from_secs(3600);
+    let now = SystemClock::new().now().plus(hour);
+    server.say(&ToAgent::Time { now }).await;
+    let spec = ReplicaSpec {
+        gpus: vec![1],
+        ..spec_of(&home, json!({}))
+    };
+    server.want(1, 1, &[&spec]).await;
+    let ready = server
+        .until(|report| states(report) == [ReplicaState::Ready])
+        .await;
+    let clock = ready.facts.clock.unwrap();
+    assert!(
+        (-3_660_000..=-3_540_000).contains(&clock.ahead_ms),
+        "{clock:?}"
+    );
+    let codes = ready.facts.warnings.iter().map(|warning| &warning.code);
+    assert!(codes.clone().any(|code| code == Warning::CLOCK_OFF));
+
+    let [process] = &home.processes(1).await[..] else {
+        panic!("one process");
+    };
+    let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    let shown: Vec<&str> = environment
+        .split('\0')
+        .filter(|variable| variable.contains("VISIBLE"))
+        .collect();
+    let name = ready.facts.gpus.unwrap()[1].uuid.clone().unwrap();
+    assert_eq!(shown, [format!("CUDA_VISIBLE_DEVICES={name}")]);
     running.end().await.unwrap();
 }
 

@@ -71,7 +71,7 @@ impl Engine for LlamaCppEngine {
         let port = port.to_string();
         let parallel = profile.parallel.to_string();
         let cache = prompt_cache_mib(profile.memory).to_string();
-        let env = visible_gpus(&spec.gpus);
+        let env = Vec::new();
         match &engine.launch {
             Launch::Wheel { python, launcher } => EngineCommand {
                 program: python.clone(),
@@ -186,19 +186,6 @@ impl Engine for LlamaCppEngine {
 /// closer than that), and still holds several conversations.
 fn prompt_cache_mib(memory: Bytes) -> u64 {
     (memory.0 / 16 / Bytes::mib(1).0).min(ENGINE_DEFAULT_CACHE_MIB)
-}
-
-/// Shows the engine its own GPUs alone, numbered as the driver numbers them; with none named it sees what there is.
-fn visible_gpus(gpus: &[u32]) -> Vec<(OsString, OsString)> {
-    if gpus.is_empty() {
-        return Vec::new();
-    }
-    let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
-    vec![
-        ("CUDA_VISIBLE_DEVICES".into(), numbers.join(",").into()),
-        // CUDA's own order is by speed; the numbers of an agent are those of the bus.
-        ("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into()),
-    ]
 }
 
 const HOST: &str = "127.0.0.1";

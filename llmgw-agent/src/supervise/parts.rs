@@ -1,6 +1,7 @@
 //! Where a replica's parts come from.
 
 use std::{
+    ffi::OsString,
     fmt::Debug,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +17,10 @@ use llmgw_core::{
     id::EngineName,
 };
 
-use crate::engine::{Engine, InstalledEngine};
+use crate::{
+    engine::{Engine, InstalledEngine},
+    facts::gpu::visible,
+};
 
 /// Gets what a replica is started from: an engine and weights.
 ///
@@ -33,6 +37,11 @@ use crate::engine::{Engine, InstalledEngine};
 pub trait Parts: Debug + Send + Sync + 'static {
     /// The engine of this name, when this release knows it.
     fn engine(&self, name: &EngineName) -> Option<Arc<dyn Engine>>;
+
+    /// The variables that show an engine the GPUs of these numbers alone.
+    fn visible_gpus(&self, indices: &[u32]) -> Vec<(OsString, OsString)> {
+        visible(&[], indices)
+    }
 
     /// Waits for an engine.
     async fn installed(

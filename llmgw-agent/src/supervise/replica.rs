@@ -205,11 +205,14 @@ async fn launch(
         weights: &entry.weights,
         port,
     });
+    let mut env = command.env;
+    // Whatever the engine is, it sees no GPU that another replica was given.
+    env.extend(shared.deps.parts.visible_gpus(&spec.gpus));
     let start = ProcessStart {
         replica: spec.id,
         program: command.program,
         args: command.args,
-        env: command.env,
+        env,
         log: entry.log.clone(),
     };
     let process = shared.deps.runtime.start(&start).await;

@@ -1,18 +1,25 @@
-//! `llmgw-agent facts`: what the agent finds on this machine.
+//! `llmgw-agent facts`: what the agent finds on this machine, or on one that was recorded.
 
 use std::io::Write as _;
 
-use llmgw_agent::facts::{Scene, look, probes};
-use llmgw_core::cluster::node::NodeFacts;
+use llmgw_agent::facts::{Scene, capture, look, probes};
+use llmgw_core::cluster::node::{Fabric, Gpu, NodeFacts};
 
 use crate::{
     failure::Failure,
     flags::{FactsArgs, Output},
 };
 
-/// Looks at this machine, and prints what was found.
+/// Looks at a machine, and prints what was found.
 pub(crate) fn show(args: &FactsArgs) -> Result<(), Failure> {
-    let facts = look(&probes(), &Scene::here(&args.data_dir));
+    let scene = match &args.root {
+        Some(tree) => capture::open(tree).map_err(|error| Failure::input(&error))?,
+        None => Scene::here(&args.data_dir),
+    };
+    let facts = match &args.record {
+        Some(dir) => capture::record(scene, dir).map_err(|error| Failure::of(&error))?,
+        None => look(&probes(&scene.root), &scene),
+    };
     let text = match args.output {
         Output::Text => text(&facts),
         Output::Json => serde_json::to_string_pretty(&facts)
@@ -24,12 +31,21 @@ pub(crate) fn show(args: &FactsArgs) -> Result<(), Failure> {
 }
 
 fn text(facts: &NodeFacts) -> String {
-    let unknown = || "unknown".to_owned();
     let os = facts.os.as_ref().map_or_else(unknown, |os| {
         format!("{} {}", os.id, os.version.as_deref().unwrap_or("(rolling)"))
     });
     let cpu = facts.cpu.as_ref().map_or_else(unknown, |cpu| {
-        format!("{} cores, {}", cpu.cores, cpu.features.join(" "))
+        let physical = cpu
+            .physical
+            .map(|cores| format!(" (the machine has {cores} physical)"))
+            .unwrap_or_default();
+        let cores = if cpu.cores == 1 { "core" } else { "cores" };
+        let features = if cpu.features.is_empty() {
+            "no vector extensions that engines use".to_owned()
+        } else {
+            cpu.features.join(" ")
+        };
+        format!("{} {cores}{physical}, {features}", cpu.cores)
     });
     let memory = facts.memory.map_or_else(unknown, |memory| {
         format!(
@@ -48,23 +64,6 @@ fn text(facts: &NodeFacts) -> String {
             disk.free, disk.total, disk.mount
         )
     });
-    let gpus = facts
-        .gpus
-        .as_ref()
-        .map_or_else(unknown, |gpus| match gpus.len() {
-            0 => "none".to_owned(),
-            _ => gpus
-                .iter()
-                .map(|gpu| {
-                    let memory = gpu
-                        .memory_total
-                        .map_or_else(unknown, |bytes| bytes.to_string());
-                    let class = gpu.class.as_deref().unwrap_or("of an unknown class");
-                    format!("{} {class}, memory {memory}", gpu.vendor)
-                })
-                .collect::<Vec<_>>()
-                .join("; "),
-        });
     let mut lines = vec![
         format!("hostname  {}", facts.hostname),
         format!("system    {os}, {}", facts.arch),
@@ -72,8 +71,28 @@ fn text(facts: &NodeFacts) -> String {
         format!("cpu       {cpu}"),
         format!("memory    {memory}"),
         format!("disk      {disk}"),
-        format!("gpus      {gpus}"),
+        format!("gpus      {}", counted(facts.gpus.as_deref())),
     ];
+    for gpu in facts.gpus.iter().flatten() {
+        lines.extend(gpu_lines(gpu));
+    }
+    lines.push(format!("fabrics   {}", counted(facts.fabrics.as_deref())));
+    lines.extend(facts.fabrics.iter().flatten().map(fabric_line));
+    if let Some(address) = &facts.management_address {
+        lines.push(format!("address   {address}"));
+    }
+    if let Some(clock) = facts.clock {
+        let side = if clock.ahead_ms < 0 {
+            "behind"
+        } else {
+            "ahead of"
+        };
+        lines.push(format!(
+            "clock     {} ms {side} the control plane's, give or take {}",
+            clock.ahead_ms.unsigned_abs(),
+            clock.within_ms
+        ));
+    }
     lines.extend(
         facts
             .warnings
@@ -81,4 +100,76 @@ fn text(facts: &NodeFacts) -> String {
             .map(|warning| format!("warning   {}", warning.text)),
     );
     lines.join("\n")
+}
+
+fn gpu_lines(gpu: &Gpu) -> Vec<String> {
+    let class = gpu.class.as_deref().unwrap_or("of an unknown class");
+    let memory = match (gpu.memory_total, gpu.memory_others) {
+        (Some(total), Some(others)) => {
+            format!("memory {total}, {others} used by others and the driver")
+        }
+        (Some(total), None) => format!("memory {total}, unknown how much others use"),
+        (None, _) => "memory unknown".to_owned(),
+    };
+    let mut said = vec![format!("{} {class}", gpu.vendor), memory];
+    said.extend(gpu.driver.as_ref().map(|driver| format!("driver {driver}")));
+    said.extend(gpu.cuda.map(|cuda| format!("CUDA {cuda}")));
+    said.extend(
+        gpu.compute
+            .map(|capability| format!("compute capability {capability}")),
+    );
+    said.extend(gpu.bus.clone());
+    let mut lines = vec![format!("  {:<8}{}", gpu.index, said.join(", "))];
+    lines.extend(gpu.uuid.as_ref().map(|uuid| format!("          {uuid}")));
+    if let Some(links) = &gpu.nvlink {
+        let peers: Vec<String> = links.peers.iter().map(ToString::to_string).collect();
+        let way = if links.switched {
+            " through a switch"
+        } else {
+            ""
+        };
+        let peers = if peers.is_empty() {
+            String::new()
+        } else {
+            format!("{way} to {}", peers.join(" "))
+        };
+        lines.push(format!("          {} NVLink links{peers}", links.active));
+    }
+    for part in gpu.mig.iter().flatten() {
+        let memory = part
+            .memory
+            .map_or_else(unknown, |memory| memory.to_string());
+        lines.push(format!("          part {}, memory {memory}", part.uuid));
+    }
+    let problems = gpu.problems.iter();
+    lines.extend(problems.map(|problem| format!("          problem: {}", problem.text)));
+    lines
+}
+
+fn fabric_line(fabric: &Fabric) -> String {
+    let rate = fabric
+        .gbps
+        .map(|gbps| format!(", {gbps} Gbit/s"))
+        .unwrap_or_default();
+    let state = if fabric.up { "up" } else { "down" };
+    let network = fabric.name.as_ref().map_or_else(
+        || "network unknown".to_owned(),
+        |name| format!("network {name}"),
+    );
+    format!(
+        "  {}  {}{rate}, {state}, {network}",
+        fabric.port, fabric.kind
+    )
+}
+
+fn counted<T>(list: Option<&[T]>) -> String {
+    match list.map(<[T]>::len) {
+        None => unknown(),
+        Some(0) => "none".to_owned(),
+        Some(count) => count.to_string(),
+    }
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
 }

@@ -64,6 +64,12 @@ pub(crate) struct FactsArgs {
     /// The directory whose disk is looked at
     #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR", default_value = ".")]
     pub(crate) data_dir: PathBuf,
+    /// Looks at a recorded machine instead of this one, and at its data directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Also writes what was read of this machine to a new directory that --root reads back
+    #[arg(long, value_name = "DIR", long_help = RECORD_HELP)]
+    pub(crate) record: Option<PathBuf>,
     /// How they are shown
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: Output,
@@ -140,6 +146,11 @@ fn token(file: &PathBuf) -> Result<String, Failure> {
 
 /// A token has 64 characters.
 const TOKEN_LIMIT: u64 = 4096;
+
+const RECORD_HELP: &str = "Also writes what was read of this machine to a new directory that --root reads back: \
+                           for a report about a machine that others don't have. It holds the machine's name, \
+                           mounts, addresses and the serial names of its GPUs, and no one's files, environment or \
+                           command lines";
 
 const AFTER_HELP: &str = "Exit codes: 0 stopped as asked, 1 failed, 2 wrong input.\n\
                           Logs go to stderr; RUST_LOG sets their level (default: info).";

@@ -140,6 +140,7 @@ fn fleet(nodes: u32) -> anyhow::Result<Fleet> {
             index,
             class: Some(class.to_owned()),
             memory: Some(Bytes::gib(memory)),
+            in_use: false,
             fault: None,
         });
         Ok(FleetNode {

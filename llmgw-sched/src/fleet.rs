@@ -112,9 +112,13 @@ pub struct FleetGpu {
     /// Such as `H200`; absent when not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// All of its memory; absent when not known. Then it can only be given out whole.
+    /// All of its memory that is for replicas, without what other programs use; absent when not known. Then it can
+    /// only be given out whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// Whether other programs use a part of it, so that it can't be given out whole.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub in_use: bool,
     /// What is wrong with it; absent while it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -262,6 +266,22 @@ impl FleetNode {
     #[must_use]
     pub fn memory_reserved(&self) -> Bytes {
         self.replicas.iter().map(|replica| replica.memory).sum()
+    }
+
+    /// How many of its GPUs work, are held by no replica and used by no other program; `None` when its GPUs are not
+    /// known.
+    #[must_use]
+    pub fn gpus_free(&self) -> Option<usize> {
+        let held = |index: u32| {
+            let shares = self.replicas.iter().flat_map(|replica| &replica.gpus);
+            shares.into_iter().any(|share| share.index == index)
+        };
+        let free = self
+            .gpus
+            .as_ref()?
+            .iter()
+            .filter(|gpu| gpu.fault.is_none() && !gpu.in_use && !held(gpu.index));
+        Some(free.count())
     }
 
     /// Whether it has all of these labels.

@@ -33,7 +33,7 @@ pub use self::{
     memory::{Assignment, History, Memory},
 };
 use crate::{
-    fleet::{Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
+    fleet::{Fabric, Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
     planner::{Options, Wanted, plan_with, policy::PolicyName},
 };
 
@@ -247,6 +247,7 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             disk_shared: facts.disk.as_ref().is_some_and(|disk| disk.shared),
             gpus: facts.gpus.as_deref().map(fleet_gpus),
             labels: facts.labels.clone(),
+            fabrics: fleet_fabrics(facts),
             engines: engines(intent, node),
             replicas: replicas.into_values().collect(),
             ..FleetNode::named(*id, facts.hostname.clone())
@@ -505,10 +506,33 @@ fn fleet_gpus(gpus: &[Gpu]) -> Vec<FleetGpu> {
         .map(|(place, gpu)| FleetGpu {
             index: if distinct { gpu.index } else { place },
             class: gpu.class.clone(),
-            memory: gpu.memory_total.filter(|memory| *memory > Bytes::ZERO),
-            fault: gpu.fault.clone(),
+            memory: gpu.memory_usable().filter(|memory| *memory > Bytes::ZERO),
+            in_use: gpu.is_shared(),
+            fault: gpu.fault.clone().or_else(|| used_up(gpu)),
         })
         .collect()
+}
+
+/// Says of a GPU that others have filled that they have: with no memory of its own it would look like one whose
+/// memory is not known.
+fn used_up(gpu: &Gpu) -> Option<String> {
+    let full = gpu.is_shared() && gpu.memory_usable() == Some(Bytes::ZERO);
+    full.then(|| "other programs use all of its memory".to_owned())
+}
+
+/// The networks that a node's ports are on, each once. A label `fabric.infiniband` (`fabric.roce`,
+/// `fabric.ethernet`) names the one of that kind, where the ports can't tell which it is.
+fn fleet_fabrics(facts: &NodeFacts) -> Vec<Fabric> {
+    let up = facts.fabrics.iter().flatten().filter(|port| port.up);
+    let named = up.filter_map(|port| {
+        let label = facts.labels.get(&format!("fabric.{}", port.kind));
+        Some(Fabric {
+            name: label.or(port.name.as_ref())?.clone(),
+            kind: port.kind.clone(),
+        })
+    });
+    let distinct: BTreeSet<Fabric> = named.collect();
+    distinct.into_iter().collect()
 }
 
 /// Seven heartbeats: a node that is only slow is not lost.

@@ -67,6 +67,7 @@ impl Trace {
                     index: u32::try_from(index)?,
                     class: Some(line.text("model").to_owned()),
                     memory: Some(Bytes(WHOLE)),
+                    in_use: false,
                     fault: None,
                 })
             });

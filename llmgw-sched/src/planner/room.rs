@@ -50,7 +50,8 @@ impl Room {
             class: gpu.class.as_ref().map(|class| classes.id(class)),
             size: gpu.memory.map(bytes),
             promised: 0,
-            holders: 0,
+            // Another program holds a part, as a replica would that never ends.
+            holders: u16::from(gpu.in_use),
             works: gpu.fault.is_none(),
         };
         Self {

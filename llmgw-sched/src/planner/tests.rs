@@ -265,6 +265,7 @@ fn absurd_sizes_overflow_nothing() {
         index,
         class: None,
         memory: Some(Bytes(u64::MAX)),
+        in_use: false,
         fault: None,
     };
     let absurd = FleetNode {

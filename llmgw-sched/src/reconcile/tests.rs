@@ -435,7 +435,9 @@ fn with_gpus(cluster: &mut Cluster, profile: serde_json::Value) {
         vendor: "nvidia".into(),
         class: Some("H100".into()),
         memory_total: Some(Bytes::gib(80)),
+        memory_others: Some(Bytes::ZERO),
         fault: (index == 0).then(|| "XID 79".to_owned()),
+        ..Gpu::default()
     };
     node.facts.gpus = Some(vec![gpu(0), gpu(1)]);
     let model: Model = serde_json::from_value(serde_json::json!({
@@ -503,9 +505,9 @@ fn cards_that_have_no_number_of_their_own_are_numbered_by_their_place() {
     let card = Gpu {
         index: 0,
         vendor: "amd".into(),
-        class: None,
         memory_total: Some(Bytes::ZERO),
-        fault: None,
+        memory_others: Some(Bytes::ZERO),
+        ..Gpu::default()
     };
     let gpus = fleet_gpus(&[card.clone(), card]);
     assert_eq!(gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 1]);
@@ -527,4 +529,87 @@ fn what_the_agent_keeps_free_of_its_disk_is_not_placed_on() {
     };
     let fleet = fleet(&intent(1), &observed, &Memory::default(), seconds(1));
     assert_eq!(fleet.nodes[0].disk_free, Some(Bytes::gib(2)));
+}
+
+#[test]
+fn what_others_use_of_a_gpu_is_not_given_out() {
+    let card = |others| Gpu {
+        memory_total: Some(Bytes::gib(80)),
+        memory_others: others,
+        ..Gpu::default()
+    };
+    let free = |others| {
+        let gpu = fleet_gpus(&[card(others)]).remove(0);
+        (gpu.memory, gpu.in_use, gpu.fault.is_some())
+    };
+    // A display leaves the card whole; a training job leaves what is left; what nobody could ask is not free.
+    assert_eq!(
+        free(Some(Bytes::gib(1))),
+        (Some(Bytes::gib(79)), false, false)
+    );
+    assert_eq!(
+        free(Some(Bytes::gib(60))),
+        (Some(Bytes::gib(20)), true, false)
+    );
+    assert_eq!(free(Some(Bytes::gib(80))), (None, true, true));
+    assert_eq!(free(None), (None, false, false));
+}
+
+#[test]
+fn a_gpu_that_others_use_is_shared_and_never_given_out_whole() {
+    let placed = |gpus: serde_json::Value| {
+        let mut cluster = Cluster::new(1);
+        with_gpus(
+            &mut cluster,
+            serde_json::json!({"memory": "1GiB", "gpus": gpus}),
+        );
+        let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+        for gpu in node.facts.gpus.iter_mut().flatten() {
+            gpu.memory_others = Some(Bytes::gib(60));
+        }
+        let step = step(
+            &cluster.intent,
+            &cluster.observed,
+            &cluster.memory,
+            seconds(0),
+        );
+        let place = |action: &&Action| matches!(action, Action::Place { .. });
+        step.actions.iter().filter(place).count()
+    };
+    assert_eq!(placed(serde_json::json!({"count": 1})), 0);
+    assert_eq!(
+        placed(serde_json::json!({"count": 1, "memory": "30GiB"})),
+        0
+    );
+    assert_eq!(
+        placed(serde_json::json!({"count": 1, "memory": "15GiB"})),
+        1
+    );
+}
+
+#[test]
+fn a_node_is_on_the_networks_of_its_ports_that_are_up() {
+    let port = |kind: &str, name: Option<&str>, up| node::Fabric {
+        kind: kind.into(),
+        name: name.map(str::to_owned),
+        port: "mlx5_0/1".into(),
+        gbps: Some(400),
+        up,
+    };
+    let mut facts = observed_node(1).facts;
+    facts.fabrics = Some(vec![
+        port("infiniband", Some("infiniband"), true),
+        port("infiniband", Some("infiniband"), true),
+        port("roce", Some("roce-10.0.0.0/24"), false),
+        port("ethernet", None, true),
+    ]);
+    let names = |facts: &NodeFacts| {
+        let fabrics = fleet_fabrics(facts).into_iter();
+        fabrics.map(|fabric| fabric.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&facts), ["infiniband"]);
+    facts
+        .labels
+        .insert("fabric.infiniband".into(), "hall-2".into());
+    assert_eq!(names(&facts), ["hall-2"]);
 }

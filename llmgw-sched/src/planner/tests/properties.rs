@@ -63,6 +63,7 @@ fn any_gpu(((class, memory), index): ((u8, u64), u32)) -> FleetGpu {
         index: index * 2,
         class: (class > 0).then(|| format!("C{class}")),
         memory: (memory > 1).then(|| Bytes::gib(memory * 8)),
+        in_use: false,
         fault: (class == 2 && memory == 4).then(|| "fell off the bus".to_owned()),
     }
 }

@@ -133,6 +133,7 @@ fn a_node_without_gpus_is_not_nearer_than_one_whose_gpu_is_full() {
         index: 0,
         class: None,
         memory: Some(Bytes::gib(20)),
+        in_use: false,
         fault: None,
     };
     let with_gpu = FleetNode {
@@ -155,6 +156,7 @@ fn a_demand_for_which_there_is_no_node_can_be_dropped() {
         index: 0,
         class: Some("L4".into()),
         memory: Some(Bytes::gib(24)),
+        in_use: false,
         fault: None,
     };
     let fleet = fleet_of(vec![FleetNode {
@@ -418,6 +420,7 @@ fn ideal_gpus(model: &Model) -> Vec<FleetGpu> {
         index,
         class: classes.get(usize::try_from(index).unwrap() / 8).cloned(),
         memory: Some(Bytes::gib(1_000)),
+        in_use: false,
         fault: None,
     };
     (0..32).map(of).collect()

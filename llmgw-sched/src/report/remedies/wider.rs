@@ -180,6 +180,7 @@ fn ideal(fleet: &Fleet, model: &Model, profile: &Profile) -> Option<FleetNode> {
         index,
         class: gpus.and_then(|gpus| gpus.classes.first().cloned()),
         memory: gpus.and_then(|gpus| gpus.memory),
+        in_use: false,
         fault: None,
     };
     let fabric = needs.fabric.as_ref().map(|fabric| Fabric {

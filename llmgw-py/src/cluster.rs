@@ -85,6 +85,32 @@ view! {
 }
 
 view! {
+    /// A GPU that nothing is placed on; `to_dict` has its class too.
+    UnhealthyGpu(admin::UnhealthyGpu) {
+        /// Its number on its node.
+        index: u32,
+        /// What is wrong with it.
+        fault: String,
+    }
+}
+
+view! {
+    /// A node's port on a network that shards may span.
+    FabricPort(node::Fabric) {
+        /// `infiniband`, `roce` or `ethernet`.
+        kind: String,
+        /// Which network it is: nodes that name the same one reach each other.
+        name: Option<String>,
+        /// The port, such as `mlx5_0/1`.
+        port: String,
+        /// What it carries, in Gbit/s.
+        gbps: Option<u32>,
+        /// Whether it carries data now.
+        up: bool,
+    }
+}
+
+view! {
     /// A machine with an agent. What is not known is None, never zero.
     Node(admin::NodeView) {
         /// Its id.
@@ -105,18 +131,34 @@ view! {
         cpu_cores: Option<u32>,
         /// Vector extensions.
         cpu_features: Option<Many<String>>,
+        /// The address from which its agent speaks with the control plane.
+        mgmt_addr: Option<String>,
         /// GPUs.
         gpu_total: Option<usize>,
+        /// GPUs that work, are held by no replica and used by no other program.
+        gpu_free: Option<usize>,
+        /// The classes of its GPUs, each once, sorted.
+        gpu_classes: Option<Many<String>>,
+        /// GPUs that nothing is placed on.
+        unhealthy_gpus: Option<Many<UnhealthyGpu>>,
+        /// Its ports on networks that shards may span.
+        fabrics: Option<Many<FabricPort>>,
         /// All main memory, in bytes.
         memory_total: Option<u64>,
+        /// The same in whole GiB, rounded down.
+        memory_gb: Option<u64>,
         /// What engines may use in all, in bytes.
         memory_allocatable: Option<u64>,
         /// What replicas have reserved, in bytes.
         memory_reserved: u64,
         /// What may still be written to the disk of the weights, in bytes.
         disk_free: Option<u64>,
+        /// The same in whole GiB, rounded down.
+        disk_free_gb: Option<u64>,
         /// The size of that disk, in bytes.
         disk_total: Option<u64>,
+        /// The same in whole GiB, rounded down.
+        disk_total_gb: Option<u64>,
         /// How far it is with each wanted engine.
         provision: Many<Provision>,
         /// What makes it slow or unusable.

@@ -33,8 +33,8 @@ mod _llmgw {
     #[pymodule_export]
     use super::{
         cluster::{
-            FetchProgress, Model, Node, NodeWarning, Os, Profile, Provision, Replica, Summary,
-            Usage,
+            FabricPort, FetchProgress, Model, Node, NodeWarning, Os, Profile, Provision, Replica,
+            Summary, UnhealthyGpu, Usage,
         },
         control::Client,
         reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Remedy, Report},

@@ -189,7 +189,10 @@ def nodes(_: Handler, __: Json) -> list[Json]:
         "arch": "x86_64",
         "cpu_cores": 2,
         "cpu_features": ["avx2"],
+        "unhealthy_gpus": [{"index": 3, "class": "H200", "fault": "it has fallen off the bus"}],
+        "fabrics": [{"kind": "infiniband", "name": "infiniband", "port": "mlx5_0/1", "gbps": 400, "up": True}],
         "memory_total": 17179869184,
+        "memory_gb": 16,
         "memory_reserved": 734003200,
         "provision": [
             {"engine": "llamacpp", "state": {"state": "installing", "step": "downloading", "percent": 43}},

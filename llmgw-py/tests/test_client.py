@@ -24,6 +24,11 @@ def test_the_summary_and_the_nodes_are_shown(client: llmgw.Client) -> None:
     assert (node.os.id, node.os.version) == ("debian", "12")
     assert (node.cpu_features, node.memory_total) == (("avx2",), 16 << 30)
     assert (node.gpu_total, node.disk_free) == (None, None), "what is not known is None"
+    assert (node.memory_gb, node.gpu_free, node.mgmt_addr) == (16, None, None)
+    assert node.unhealthy_gpus is not None
+    assert [(gpu.index, gpu.fault) for gpu in node.unhealthy_gpus] == [(3, "it has fallen off the bus")]
+    assert node.fabrics is not None
+    assert [(port.name, port.gbps, port.up) for port in node.fabrics] == [("infiniband", 400, True)]
     (engine,) = node.provision
     assert (engine.engine, engine.state, engine.choice) == ("llamacpp", "installing", None)
     assert engine.description == "installing: downloading (43 %)"

@@ -11,7 +11,7 @@ use crate::{
     cluster::{
         catalog::ModelDefinition,
         engine::{Provision, WantedEngine},
-        node::{NodeState, Os, Warning},
+        node::{Fabric, NodeState, Os, Warning},
         replica::ReplicaState,
         weights::FetchProgress,
     },
@@ -75,12 +75,30 @@ pub struct NodeView {
     /// Vector extensions; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_features: Option<Vec<String>>,
+    /// The address from which its agent speaks with the control plane; absent when that can't be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mgmt_addr: Option<String>,
     /// GPUs; absent when the agent could not look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_total: Option<usize>,
+    /// GPUs that work, are held by no replica and used by no other program; absent when the agent could not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_free: Option<usize>,
+    /// The classes of its GPUs, each once, sorted; absent when the agent could not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_classes: Option<Vec<String>>,
+    /// GPUs that nothing is placed on; absent when the agent could not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_gpus: Option<Vec<UnhealthyGpu>>,
+    /// Its ports on networks that shards may span; absent when the agent could not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabrics: Option<Vec<Fabric>>,
     /// All main memory; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_total: Option<Bytes>,
+    /// The same in whole GiB, rounded down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gb: Option<u64>,
     /// What engines may use in all; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_allocatable: Option<Bytes>,
@@ -89,9 +107,15 @@ pub struct NodeView {
     /// What may still be written to the disk of the weights; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_free: Option<Bytes>,
+    /// The same in whole GiB, rounded down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_free_gb: Option<u64>,
     /// The size of that disk; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_total: Option<Bytes>,
+    /// The same in whole GiB, rounded down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_total_gb: Option<u64>,
     /// How far the node is with each wanted engine.
     pub provision: Vec<Provision>,
     /// What makes it slow or unusable.
@@ -102,6 +126,18 @@ pub struct NodeView {
     pub agent_version: String,
     /// Replicas that it has.
     pub replicas: usize,
+}
+
+/// A GPU of a [`NodeView`] that nothing is placed on.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct UnhealthyGpu {
+    /// Its number on its node.
+    pub index: u32,
+    /// Its class; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// What is wrong with it.
+    pub fault: String,
 }
 
 /// `GET models`, one of.

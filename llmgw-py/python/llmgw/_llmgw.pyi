@@ -10,6 +10,7 @@ __all__ = [
     "Client",
     "Ending",
     "Explanation",
+    "FabricPort",
     "FetchProgress",
     "Fit",
     "Model",
@@ -30,6 +31,7 @@ __all__ = [
     "Start",
     "Stop",
     "Summary",
+    "UnhealthyGpu",
     "Usage",
     "_shutdown",
     "plan",
@@ -718,6 +720,56 @@ class Provision:
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
 @final
+class UnhealthyGpu:
+    """A GPU that nothing is placed on; `to_dict` has its class too."""
+
+    @property
+    def index(self) -> int:
+        """Its number on its node."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+
+@final
+class FabricPort:
+    """A node's port on a network that shards may span."""
+
+    @property
+    def kind(self) -> str:
+        """`infiniband`, `roce` or `ethernet`."""
+
+    @property
+    def name(self) -> str | None:
+        """Which network it is: nodes that name the same one reach each other."""
+
+    @property
+    def port(self) -> str:
+        """The port, such as `mlx5_0/1`."""
+
+    @property
+    def gbps(self) -> int | None:
+        """What it carries, in Gbit/s."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it carries data now."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+
+@final
 class Node:
     """A machine with an agent. What is not known is None, never zero."""
 
@@ -758,12 +810,36 @@ class Node:
         """Vector extensions."""
 
     @property
+    def mgmt_addr(self) -> str | None:
+        """The address from which its agent speaks with the control plane."""
+
+    @property
     def gpu_total(self) -> int | None:
         """GPUs."""
 
     @property
+    def gpu_free(self) -> int | None:
+        """GPUs that work, are held by no replica and used by no other program."""
+
+    @property
+    def gpu_classes(self) -> tuple[str, ...] | None:
+        """The classes of its GPUs, each once, sorted."""
+
+    @property
+    def unhealthy_gpus(self) -> tuple[UnhealthyGpu, ...] | None:
+        """GPUs that nothing is placed on."""
+
+    @property
+    def fabrics(self) -> tuple[FabricPort, ...] | None:
+        """Its ports on networks that shards may span."""
+
+    @property
     def memory_total(self) -> int | None:
         """All main memory, in bytes."""
+
+    @property
+    def memory_gb(self) -> int | None:
+        """The same in whole GiB, rounded down."""
 
     @property
     def memory_allocatable(self) -> int | None:
@@ -778,8 +854,16 @@ class Node:
         """What may still be written to the disk of the weights, in bytes."""
 
     @property
+    def disk_free_gb(self) -> int | None:
+        """The same in whole GiB, rounded down."""
+
+    @property
     def disk_total(self) -> int | None:
         """The size of that disk, in bytes."""
+
+    @property
+    def disk_total_gb(self) -> int | None:
+        """The same in whole GiB, rounded down."""
 
     @property
     def provision(self) -> tuple[Provision, ...]:

@@ -28,6 +28,7 @@ mod epochs;
 
 mod decisions;
 mod fallbacks;
+mod machines;
 
 /// A controller that runs, and the store behind it.
 struct Running {
@@ -45,6 +46,8 @@ struct ScriptedAgent {
     highest_epoch: u64,
     highest_revision: u64,
     leaving: bool,
+    /// What it found on its machine.
+    facts: NodeFacts,
 }
 
 async fn controller(declared: Vec<Model>) -> Running {
@@ -105,6 +108,10 @@ impl Running {
             receive(&mut frames).await,
             Some(ToAgent::Welcome { protocol: PROTOCOL })
         );
+        assert!(matches!(
+            receive(&mut frames).await,
+            Some(ToAgent::Time { .. })
+        ));
         ScriptedAgent {
             frames,
             node,
@@ -112,6 +119,14 @@ impl Running {
             highest_epoch: 0,
             highest_revision: 0,
             leaving: false,
+            facts: NodeFacts {
+                hostname: "box".into(),
+                memory: Some(Memory {
+                    total: Size::gib(8),
+                    allocatable: Size::gib(8),
+                }),
+                ..NodeFacts::default()
+            },
         }
     }
 
@@ -151,14 +166,7 @@ impl ScriptedAgent {
             highest_epoch: self.highest_epoch,
             highest_revision: self.highest_revision,
             leaving: self.leaving,
-            facts: NodeFacts {
-                hostname: "box".into(),
-                memory: Some(Memory {
-                    total: Size::gib(8),
-                    allocatable: Size::gib(8),
-                }),
-                ..NodeFacts::default()
-            },
+            facts: self.facts.clone(),
             provision: vec![Provision {
                 engine: "llamacpp".parse().unwrap(),
                 state: ProvisionState::Installed {

@@ -1,12 +1,15 @@
 //! What the roles answer, from a snapshot.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use llmgw_core::{
-    api::admin::{ModelView, NodeView, ProfileView, ReplicaView, Summary},
+    api::admin::{ModelView, NodeView, ProfileView, ReplicaView, Summary, UnhealthyGpu},
     cluster::{
         catalog::{Model, Profile},
-        node::NodeState,
+        node::{Gpu, NodeState},
         replica::{ReplicaState, ReplicaStatus},
     },
     control::Traffic,
@@ -16,7 +19,10 @@ use llmgw_core::{
 };
 
 use super::snapshot::{Entry, Snapshot};
-use crate::reconcile::{Assignment, ObservedNode, is_lost, standing};
+use crate::{
+    fleet::FleetNode,
+    reconcile::{Assignment, ObservedNode, is_lost, standing},
+};
 
 /// What a summary needs besides the snapshot.
 #[derive(Clone, Debug)]
@@ -32,11 +38,8 @@ pub(super) struct Surroundings {
 
 pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
     let fleet = snapshot.fleet(now);
-    let reserved: BTreeMap<NodeId, Bytes> = fleet
-        .nodes
-        .iter()
-        .map(|node| (node.id, node.memory_reserved()))
-        .collect();
+    let known: BTreeMap<NodeId, &FleetNode> =
+        fleet.nodes.iter().map(|node| (node.id, node)).collect();
     let mut views: Vec<NodeView> = snapshot
         .observed
         .nodes
@@ -51,7 +54,10 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
                 *id,
                 node,
                 NodeSums {
-                    reserved: reserved.get(id).copied().unwrap_or(Bytes::ZERO),
+                    reserved: known
+                        .get(id)
+                        .map_or(Bytes::ZERO, |node| node.memory_reserved()),
+                    gpus_free: known.get(id).and_then(|node| node.gpus_free()),
                     replicas: given.count(),
                 },
                 now,
@@ -64,6 +70,7 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
 
 struct NodeSums {
     reserved: Bytes,
+    gpus_free: Option<usize>,
     replicas: usize,
 }
 
@@ -83,18 +90,46 @@ fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> 
         arch: facts.arch.clone(),
         cpu_cores: facts.cpu.as_ref().map(|cpu| cpu.cores),
         cpu_features: facts.cpu.as_ref().map(|cpu| cpu.features.clone()),
+        mgmt_addr: facts.management_address.clone(),
         gpu_total: facts.gpus.as_ref().map(Vec::len),
+        gpu_free: sums.gpus_free,
+        gpu_classes: facts.gpus.as_deref().map(classes),
+        unhealthy_gpus: facts.gpus.as_deref().map(unhealthy),
+        fabrics: facts.fabrics.clone(),
         memory_total: facts.memory.map(|memory| memory.total),
+        memory_gb: facts.memory.map(|memory| whole_gib(memory.total)),
         memory_allocatable: facts.memory.map(|memory| memory.allocatable),
         memory_reserved: sums.reserved,
         disk_free: facts.disk.as_ref().map(|disk| disk.free),
+        disk_free_gb: facts.disk.as_ref().map(|disk| whole_gib(disk.free)),
         disk_total: facts.disk.as_ref().map(|disk| disk.total),
+        disk_total_gb: facts.disk.as_ref().map(|disk| whole_gib(disk.total)),
         provision: node.provision.clone(),
         warnings: facts.warnings.clone(),
         last_seen_ago: now.saturating_sub(node.heard_at).as_secs(),
         agent_version: facts.agent_version.clone(),
         replicas: sums.replicas,
     }
+}
+
+fn classes(gpus: &[Gpu]) -> Vec<String> {
+    let classes: BTreeSet<&String> = gpus.iter().filter_map(|gpu| gpu.class.as_ref()).collect();
+    classes.into_iter().cloned().collect()
+}
+
+fn unhealthy(gpus: &[Gpu]) -> Vec<UnhealthyGpu> {
+    let sick = gpus.iter().filter_map(|gpu| {
+        Some(UnhealthyGpu {
+            index: gpu.index,
+            class: gpu.class.clone(),
+            fault: gpu.fault.clone()?,
+        })
+    });
+    sick.collect()
+}
+
+fn whole_gib(bytes: Bytes) -> u64 {
+    bytes.0 / Bytes::gib(1).0
 }
 
 pub(super) fn models(snapshot: &Snapshot, now: Duration) -> Vec<ModelView> {

@@ -25,7 +25,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
                 known(node.memory_allocatable)
             ),
             known(node.disk_free),
-            known(node.gpu_total),
+            gpus(node),
             engines(node),
             node.replicas.to_string(),
             warnings(node),
@@ -50,6 +50,22 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
         &[],
         nodes.iter().map(row),
     )
+}
+
+/// How many there are, of which class, and how many of them are broken.
+fn gpus(node: &NodeView) -> String {
+    let Some(total) = node.gpu_total else {
+        return UNKNOWN.to_owned();
+    };
+    let mut text = total.to_string();
+    let classes = node.gpu_classes.as_deref().unwrap_or_default();
+    if !classes.is_empty() {
+        text = format!("{text} {}", classes.join(", "));
+    }
+    match node.unhealthy_gpus.as_deref().unwrap_or_default().len() {
+        0 => text,
+        broken => format!("{text}, {broken} broken"),
+    }
 }
 
 pub(super) fn models(models: &[ModelView]) -> String {

@@ -1,4 +1,4 @@
-use llmgw_core::{control::Control, testing::control::MemoryControl};
+use llmgw_core::{api::admin::UnhealthyGpu, control::Control, testing::control::MemoryControl};
 
 use super::*;
 
@@ -23,6 +23,20 @@ async fn nodes_show_what_is_unknown_as_a_dash() {
             "gamma  ready  -      0 B / -                     -          -     -                0         -         1s ago  0.0.9",
         ],
     );
+}
+
+#[tokio::test]
+async fn gpus_are_counted_with_their_class_and_the_broken_ones() {
+    let mut node = sample().fleet.nodes().await.unwrap().remove(0);
+    node.gpu_total = Some(8);
+    node.gpu_classes = Some(vec!["H200".to_owned()]);
+    assert_eq!(gpus(&node), "8 H200");
+    node.unhealthy_gpus = Some(vec![UnhealthyGpu {
+        index: 3,
+        class: Some("H200".to_owned()),
+        fault: "it has fallen off the bus".to_owned(),
+    }]);
+    assert_eq!(gpus(&node), "8 H200, 1 broken");
 }
 
 #[tokio::test]

@@ -1,0 +1,74 @@
+//! What agents find on their machines, as operators see it and as it is placed on.
+
+use llmgw_core::cluster::node::{Disk, Fabric, Gpu};
+
+use super::*;
+
+/// Two cards, of which one is broken and of the other others use a part.
+fn two_cards() -> Vec<Gpu> {
+    let card = |index, fault: Option<&str>| Gpu {
+        index,
+        vendor: "nvidia".into(),
+        class: Some("H200".into()),
+        memory_total: Some(Size::gib(140)),
+        memory_others: Some(Size::gib(1)),
+        fault: fault.map(str::to_owned),
+        ..Gpu::default()
+    };
+    vec![card(0, Some("it has fallen off the bus")), card(1, None)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_on_gpus_runs_on_the_card_that_works_and_the_node_says_so() {
+    let on_gpu: Model = serde_json::from_value(serde_json::json!({
+        "name": "m", "source": "file:/m.gguf",
+        "profiles": [{"memory": "1GiB", "gpus": {"count": 1, "class": "h200", "memory": "139GiB"}}],
+    }))
+    .unwrap();
+    let running = controller(vec![on_gpu]).await;
+    let mut agent = running.agent().await;
+    agent.facts.gpus = Some(two_cards());
+    agent.facts.management_address = Some("10.0.0.7".into());
+    agent.facts.fabrics = Some(vec![Fabric {
+        kind: Fabric::INFINIBAND.into(),
+        name: Some("infiniband".into()),
+        port: "mlx5_0/1".into(),
+        gbps: Some(400),
+        up: true,
+    }]);
+    agent.facts.disk = Some(Disk {
+        mount: "/".into(),
+        total: Size::gib(500),
+        free: Size::gib(99) + Size::mib(900),
+        shared: false,
+    });
+    agent.report(ReplicaState::Ready).await;
+    assert_eq!(agent.told().await.replicas[0].gpus, [1]);
+    let node = running.handle.nodes().await.unwrap().remove(0);
+    assert_eq!((node.gpu_total, node.gpu_free), (Some(2), Some(0)));
+    assert_eq!(node.gpu_classes.unwrap(), ["H200"]);
+    let sick = node.unhealthy_gpus.unwrap();
+    assert_eq!(
+        (sick.len(), sick[0].index, sick[0].fault.as_str()),
+        (1, 0, "it has fallen off the bus")
+    );
+    assert_eq!(node.mgmt_addr.as_deref(), Some("10.0.0.7"));
+    assert_eq!(node.fabrics.unwrap()[0].name.as_deref(), Some("infiniband"));
+    let sizes = (node.memory_gb, node.disk_free_gb, node.disk_total_gb);
+    assert_eq!(sizes, (Some(8), Some(99), Some(500)));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_could_not_see_is_absent_and_not_nothing() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    agent.told().await;
+    let node = running.handle.nodes().await.unwrap().remove(0);
+    assert_eq!((node.gpu_total, node.gpu_free), (None, None));
+    assert_eq!((node.gpu_classes, node.unhealthy_gpus), (None, None));
+    assert_eq!((node.fabrics, node.mgmt_addr), (None, None));
+    assert_eq!((node.disk_free_gb, node.disk_total_gb), (None, None));
+    running.stop().await;
+}

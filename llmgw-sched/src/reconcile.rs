@@ -245,6 +245,7 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             cpu: facts.cpu.as_ref().map(|cpu| Cores::whole(cpu.cores)),
             disk_free: facts.disk.as_ref().map(|disk| disk.free - DISK_RESERVE),
             disk_shared: facts.disk.as_ref().is_some_and(|disk| disk.shared),
+            disk_id: facts.disk.as_ref().and_then(|disk| disk.source.clone()),
             gpus: facts.gpus.as_deref().map(fleet_gpus),
             labels: facts.labels.clone(),
             fabrics: fleet_fabrics(facts),

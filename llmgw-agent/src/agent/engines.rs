@@ -13,8 +13,8 @@ use llmgw_core::{
     clock::Clock,
     cluster::{
         engine::{Provision, ProvisionState, WantedEngine},
-        replica::ReplicaSpec,
         node::NodeFacts,
+        replica::ReplicaSpec,
         weights::{FetchProgress, Weights},
     },
     error::{Chain, Coded as _},

@@ -79,6 +79,7 @@ mod tests {
             root: "/docker/abc".into(),
             point: "/sys/fs/cgroup/memory".into(),
             kind: "cgroup".into(),
+            source: "cgroup".into(),
             options: vec!["memory".into()],
         };
         let dirs = |group| chain(&mount, group);

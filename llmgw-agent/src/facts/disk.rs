@@ -7,7 +7,7 @@ use llmgw_core::{
 
 use super::{
     Probe, Scene,
-    mounts::{holding, mounts},
+    mounts::{Mount, holding, mounts},
     warn,
 };
 
@@ -36,6 +36,7 @@ impl Probe for DiskProbe {
             total: sizes.total,
             free: sizes.free,
             shared: is_shared(&mount.kind),
+            source: shared_name(mount),
         };
         if nearly_full(&disk) {
             let text = format!(
@@ -61,6 +62,14 @@ fn is_shared(kind: &str) -> bool {
         || kind
             .strip_prefix("fuse.")
             .is_some_and(|program| !LOCAL_FUSE.contains(&program))
+}
+
+/// The name of a shared disk, where it means the same on every machine: a host with a path, or a share. What a
+/// machine's host or a program in user space presents is named by whoever set it up.
+fn shared_name(mount: &Mount) -> Option<String> {
+    let Mount { kind, source, .. } = mount;
+    let is_named = source.starts_with("//") || source.contains(":/");
+    (is_shared(kind) && is_named && !kind.starts_with("fuse.")).then(|| source.clone())
 }
 
 const SHARED: &[&str] = &[
@@ -129,10 +138,42 @@ mod tests {
             total: Bytes::gib(total),
             free: Bytes::gib(free),
             shared: false,
+            source: None,
         };
         assert!(nearly_full(&disk(1000, 49)));
         assert!(!nearly_full(&disk(1000, 50)));
         assert!(nearly_full(&disk(10, 1)));
         assert!(!nearly_full(&disk(10, 2)));
+    }
+
+    #[test]
+    fn a_shared_disk_has_the_name_that_all_machines_know_it_by() {
+        let name = |kind: &str, source: &str| {
+            shared_name(&Mount {
+                root: "/".into(),
+                point: "/models".into(),
+                kind: kind.to_owned(),
+                source: source.to_owned(),
+                options: Vec::new(),
+            })
+        };
+        for (kind, source) in [
+            ("nfs4", "filer:/models"),
+            ("nfs", "[fd00::1]:/models"),
+            ("cifs", "//filer/models"),
+            ("ceph", "10.0.0.1:6789,10.0.0.2:6789:/models"),
+            ("lustre", "mgs@tcp:/scratch"),
+        ] {
+            assert_eq!(name(kind, source).as_deref(), Some(source), "{kind}");
+        }
+        // The host's name for it, a program's, and disks of the machine itself.
+        for (kind, source) in [
+            ("virtiofs", "models"),
+            ("9p", "hostshare"),
+            ("fuse.sshfs", "me@host:/models"),
+            ("ext4", "/dev/disk/by-path/pci-0000:00:/x"),
+        ] {
+            assert_eq!(name(kind, source), None, "{kind}");
+        }
     }
 }

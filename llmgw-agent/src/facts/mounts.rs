@@ -13,6 +13,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The file system's type, such as `ext4`.
     pub kind: String,
+    /// What is mounted, such as `/dev/sda1` or `filer:/models`.
+    pub source: String,
     /// Options of the file system itself; for a version 1 control group, its controllers.
     pub options: Vec<String>,
 }
@@ -43,11 +45,13 @@ fn parse(line: &str) -> Option<Mount> {
     let point = before.next()?;
     let mut after = after.split(' ');
     let kind = after.next()?;
-    let options = after.nth(1).unwrap_or_default();
+    let source = after.next().unwrap_or_default();
+    let options = after.next().unwrap_or_default();
     Some(Mount {
         root: unescape(root),
         point: unescape(point),
         kind: kind.to_owned(),
+        source: unescape(source).to_string_lossy().into_owned(),
         options: options.split(',').map(str::to_owned).collect(),
     })
 }

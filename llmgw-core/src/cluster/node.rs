@@ -103,6 +103,10 @@ pub struct Disk {
     pub free: Bytes,
     /// Whether other machines use the same disk.
     pub shared: bool,
+    /// Which disk that is, by a name that means the same on every machine, such as `filer:/models`; absent when it
+    /// is the machine's own or has no such name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// How far a node's clock is from the control plane's.

@@ -522,6 +522,7 @@ fn what_the_agent_keeps_free_of_its_disk_is_not_placed_on() {
         total: Bytes::gib(10),
         free: Bytes::gib(3),
         shared: false,
+        source: None,
     });
     let observed = Observed {
         nodes: BTreeMap::from([(NodeId::generate(), node)]),

@@ -41,6 +41,7 @@ async fn a_model_on_gpus_runs_on_the_card_that_works_and_the_node_says_so() {
         total: Size::gib(500),
         free: Size::gib(99) + Size::mib(900),
         shared: false,
+        source: None,
     });
     agent.report(ReplicaState::Ready).await;
     assert_eq!(agent.told().await.replicas[0].gpus, [1]);

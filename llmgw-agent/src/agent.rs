@@ -12,6 +12,7 @@ mod config;
 mod connect;
 mod engines;
 mod error;
+mod gpu_memory;
 mod home;
 mod tasks;
 
@@ -29,15 +30,19 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     engines::{Engines, NodeParts},
+    gpu_memory::NodeGpuMemory,
     home::Home,
     tasks::{Core, Followed},
 };
 use crate::{
     facts,
-    process::{DATA_DIR_MARK, TASK_MARK, native::NativeConfig},
+    process::{
+        DATA_DIR_MARK, TASK_MARK,
+        native::{Containment, NativeConfig},
+    },
     provision::{ProvisionConfig, Provisioner},
     session::fence::Fence,
-    supervise::{SuperviseConfig, SuperviseDeps},
+    supervise::{PORTS, SuperviseConfig, SuperviseDeps},
     weights::{WeightsConfig, WeightsStore},
 };
 
@@ -59,6 +64,7 @@ impl Agent {
         let runtime = NativeConfig {
             data_dir: home.dir.clone(),
             environment: config.environment.clone(),
+            containment: Containment::strongest(config.launcher.clone(), &home.dir),
         };
         let runtime = Arc::new(runtime.build()?);
         // Helper programs are found by these when the agent was killed.
@@ -96,6 +102,7 @@ impl Agent {
         let supervisor = SuperviseConfig {
             data_dir: home.dir.clone(),
             timing: config.timing,
+            ports: PORTS,
         };
         let supervisor = supervisor
             .build(SuperviseDeps {
@@ -106,6 +113,7 @@ impl Agent {
                     facts.subscribe(),
                 )),
                 clock: Arc::clone(&clock),
+                gpu_memory: Arc::new(NodeGpuMemory::new(&config.root, facts.subscribe())),
             })
             .map_err(|source| AgentError::Directory {
                 path: home.dir.clone(),
@@ -154,6 +162,13 @@ impl Agent {
     #[must_use]
     pub fn observer(&self) -> watch::Receiver<NodeReport> {
         self.core.report.subscribe()
+    }
+
+    /// Cancelled by who does not want to wait for the end any more: what is being answered is cut off, and engines
+    /// are ended without asking first.
+    #[must_use]
+    pub fn hurry(&self) -> CancellationToken {
+        self.core.supervisor.hurry()
     }
 
     /// Runs until `shutdown`, and then ends everything in bounded time.

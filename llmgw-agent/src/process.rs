@@ -1,14 +1,21 @@
 //! Engine processes: started, adopted after a crash of the agent, and ended with all that they started.
 //!
-//! [`ProcessRuntime`] is the role; [`native::NativeRuntime`] plays it with plain processes. Beside it stand what
+//! [`ProcessRuntime`] is the role; [`native::NativeRuntime`] plays it with plain processes, by a [`launcher`] and
+//! in a control group ([`cgroup`]) each, where the machine has that. Beside it stand what
 //! outlives the agent: the [`ledger`] of what runs, and the engines' [`log`] files. A process is named by its
 //! [`identity::ProcessIdentity`], never by its number alone.
 
+pub mod cgroup;
+mod exit;
 pub mod identity;
+pub mod launcher;
 pub mod ledger;
 pub mod log;
 pub mod native;
+mod signals;
 mod table;
+
+pub use self::exit::Exit;
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, io, path::PathBuf, time::Duration};
 
@@ -29,7 +36,10 @@ use self::identity::ProcessIdentity;
 ///   ended, as often as it is asked.
 /// * Everything that descends from the first process belongs to its tree, whatever it did to its parents, its
 ///   group, its session or its signals. An implementation MUST find such a process again after the agent has
-///   been killed and started anew, as long as the process kept the environment that it was given.
+///   been killed and started anew, as long as the process kept the environment that it was given; it SHOULD find
+///   one that did not.
+/// * An engine gets no input, both its outputs go to the log, and its environment is what
+///   [`ProcessStart::env`] says, the few variables of [`INHERITED`] and our marks.
 /// * A process is signalled only when its identity was checked: a number that the kernel has given to another
 ///   process MUST NOT be hit.
 /// * `stop` returns when no process of the tree is left, or with an error that says which are. It MAY be called
@@ -106,17 +116,17 @@ pub struct ProcessStart {
     pub env: Vec<(OsString, OsString)>,
     /// The file that both outputs are appended to.
     pub log: PathBuf,
+    /// What the whole tree may use, where the machine can hold it to that.
+    pub limits: Limits,
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Exit {
-    /// By itself, with this status.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-    /// Unseen: only its parent is told how, and that was an earlier life of the agent.
-    Unseen,
+/// What a tree of processes may use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Limits {
+    /// Memory, page cache included; beyond it the kernel ends the whole tree. Absent for as much as there is.
+    pub memory: Option<Bytes>,
+    /// Processes and threads together; absent for as many as there may be.
+    pub processes: Option<u32>,
 }
 
 /// What a tree of processes uses.
@@ -146,6 +156,15 @@ pub enum ProcessError {
     Start {
         /// The program.
         program: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The launcher could not be run, or did not say what it did.
+    #[error("starting an engine by the launcher {}", launcher.display())]
+    Launch {
+        /// The launcher's program.
+        launcher: PathBuf,
         /// Why not.
         #[source]
         source: io::Error,
@@ -181,18 +200,25 @@ pub enum ProcessError {
     },
 }
 
-// === impl Exit ===
+// === impl Limits ===
 
-impl fmt::Display for Exit {
-    /// Completes a sentence that begins with the name of what ended.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "exited with {code}"),
-            Self::Signal(number) => match SIGNALS.iter().find(|(signal, _)| signal == number) {
-                Some((_, name)) => write!(f, "was ended by {name}"),
-                None => write!(f, "was ended by signal {number}"),
-            },
-            Self::Unseen => f.write_str("has ended"),
+impl Limits {
+    /// The limits for a replica whose profile says that it needs so much main memory.
+    ///
+    /// A quarter more than what was declared, and 1 GiB: estimates are right within that (it is the bound that
+    /// they are tested with), and an engine that goes beyond has a leak, which is to end it and not its
+    /// neighbours. Threads count as processes: 16,384 are more than an engine with a pool per core on the
+    /// largest machines has, and few for a fork bomb.
+    #[must_use]
+    pub fn of_memory(need: Bytes) -> Self {
+        let quarter = need.0 / 4;
+        let most = need
+            .0
+            .saturating_add(quarter)
+            .saturating_add(Bytes::gib(1).0);
+        Self {
+            memory: Some(Bytes(most)),
+            processes: Some(16_384),
         }
     }
 }
@@ -202,7 +228,10 @@ impl fmt::Display for Exit {
 impl Coded for ProcessError {
     fn code(&self) -> Code {
         match self {
-            Self::Start { .. } | Self::File { .. } | Self::Unending { .. } => Code::Unavailable,
+            Self::Start { .. }
+            | Self::Launch { .. }
+            | Self::File { .. }
+            | Self::Unending { .. } => Code::Unavailable,
             Self::Running(_) => Code::Conflict,
             Self::Unknown(_) | Self::Stranger { .. } => Code::NotFound,
         }
@@ -219,7 +248,11 @@ impl Coded for ProcessError {
                     program.display()
                 ))
             }
-            Self::Start { source, .. } | Self::File { source, .. } if exhausted(source) => {
+            Self::Start { source, .. }
+            | Self::Launch { source, .. }
+            | Self::File { source, .. }
+                if exhausted(source) =>
+            {
                 Some(DESCRIPTORS_HINT.to_owned())
             }
             Self::Unending { .. } => Some(
@@ -269,34 +302,21 @@ pub const DATA_DIR_MARK: &str = "LLMGW_DATA_DIR";
 /// The variable that names the replica to which a process belongs.
 pub const REPLICA_MARK: &str = "LLMGW_REPLICA";
 
+/// The variable that marks the launcher of a replica, beside [`REPLICA_MARK`]; engines don't get it.
+pub const LAUNCHER_MARK: &str = "LLMGW_LAUNCHER";
+
 /// The variable that marks a process of an installation or a fetch; its value says of what.
 pub const TASK_MARK: &str = "LLMGW_TASK";
-
-/// The signals that engines die of, with the numbers that they have on x86-64 and on arm64.
-const SIGNALS: &[(i32, &str)] = &[
-    (1, "SIGHUP"),
-    (2, "SIGINT"),
-    (3, "SIGQUIT"),
-    (4, "SIGILL"),
-    (6, "SIGABRT"),
-    (7, "SIGBUS"),
-    (8, "SIGFPE"),
-    (9, "SIGKILL"),
-    (11, "SIGSEGV"),
-    (13, "SIGPIPE"),
-    (14, "SIGALRM"),
-    (15, "SIGTERM"),
-    (31, "SIGSYS"),
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_exit_is_said_in_words() {
-        assert_eq!(Exit::Code(1).to_string(), "exited with 1");
-        assert_eq!(Exit::Signal(9).to_string(), "was ended by SIGKILL");
-        assert_eq!(Exit::Signal(64).to_string(), "was ended by signal 64");
+    fn a_limit_leaves_room_for_what_an_estimate_may_miss() {
+        let limits = Limits::of_memory(Bytes::gib(8));
+        assert_eq!(limits.memory, Some(Bytes::gib(11)));
+        let absurd = Limits::of_memory(Bytes(u64::MAX));
+        assert_eq!(absurd.memory, Some(Bytes(u64::MAX)));
     }
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod ask;
 mod check;
+mod gpus;
 mod parts;
 mod ports;
 mod replica;
@@ -14,6 +15,7 @@ mod serve;
 mod timing;
 
 pub use self::{
+    gpus::{GpuMemory, GpuNotBack, NoGpuMemory},
     parts::{Failure, Parts},
     timing::Timing,
 };
@@ -21,6 +23,7 @@ pub use self::{
 use std::{
     collections::BTreeMap,
     io,
+    ops::RangeInclusive,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -34,6 +37,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    gpus::Gpus,
     ports::Ports,
     replica::{Order, Origin},
 };
@@ -50,6 +54,8 @@ pub struct SuperviseConfig {
     pub data_dir: PathBuf,
     /// How long things may take.
     pub timing: Timing,
+    /// Where engines listen; [`PORTS`] unless something else is there.
+    pub ports: RangeInclusive<u16>,
 }
 
 /// What a supervisor needs from others.
@@ -61,6 +67,8 @@ pub struct SuperviseDeps {
     pub parts: Arc<dyn Parts>,
     /// Tells the time for people.
     pub clock: Arc<dyn Clock>,
+    /// Tells how much of the GPUs is used; [`NoGpuMemory`] where that can't be told.
+    pub gpu_memory: Arc<dyn GpuMemory>,
 }
 
 /// What becomes of running engines when the supervisor ends.
@@ -94,10 +102,15 @@ struct Shared {
     deps: SuperviseDeps,
     ledger: Ledger,
     logs: Logs,
-    ports: Mutex<Ports>,
+    ports: Arc<Mutex<Ports>>,
+    gpus: Gpus,
     roster: Mutex<Roster>,
     statuses: watch::Sender<BTreeMap<ReplicaId, ReplicaStatus>>,
     detach: CancellationToken,
+    /// The supervisor ends: nothing is waited for that can be left to the next life.
+    closing: CancellationToken,
+    /// What is being drained is cut off.
+    hurry: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -120,16 +133,21 @@ impl SuperviseConfig {
     pub fn build(self, deps: SuperviseDeps) -> io::Result<Supervisor> {
         let ledger = Ledger::open(self.data_dir.join("replicas"))?;
         let logs = Logs::open(self.data_dir.join("logs"))?;
+        let ports = Ports::open(self.data_dir.join("next-port"), self.ports.clone());
+        let gpus = Gpus::new(Arc::clone(&deps.gpu_memory));
         Ok(Supervisor {
             shared: Arc::new(Shared {
                 config: self,
                 deps,
                 ledger,
                 logs,
-                ports: Mutex::default(),
+                ports: Arc::new(Mutex::new(ports)),
+                gpus,
                 roster: Mutex::default(),
                 statuses: watch::Sender::default(),
                 detach: CancellationToken::new(),
+                closing: CancellationToken::new(),
+                hurry: CancellationToken::new(),
                 tasks: TaskTracker::new(),
             }),
         })
@@ -143,6 +161,19 @@ impl Supervisor {
     #[must_use]
     pub fn statuses(&self) -> watch::Receiver<BTreeMap<ReplicaId, ReplicaStatus>> {
         self.shared.statuses.subscribe()
+    }
+
+    /// GPUs that hold memory of replicas that have ended.
+    #[must_use]
+    pub fn gpu_problems(&self) -> watch::Receiver<BTreeMap<u32, GpuNotBack>> {
+        self.shared.gpus.problems()
+    }
+
+    /// Cancelled by who does not want to wait any more: requests in flight are cut off, now and from then on, and
+    /// engines are ended without asking first.
+    #[must_use]
+    pub fn hurry(&self) -> CancellationToken {
+        self.shared.hurry.clone()
     }
 
     /// Takes over what an earlier life of the agent has left running, and ends what it can't take over. To be
@@ -160,11 +191,13 @@ impl Supervisor {
             let id = entry.spec.id;
             if shared.take_over(&entry).await {
                 adoption.adopted += 1;
+                shared.gpus.adopt(id, &entry.gpu_memory);
                 Shared::begin(shared, entry.spec.clone(), Origin::Adopted(Box::new(entry)));
             } else {
                 orphans.push(id);
             }
         }
+        shared.gpus.measure_adopted().await;
         let leftovers = shared.deps.runtime.leftovers().await;
         let leftovers = leftovers.map_err(io::Error::other)?;
         for leftover in &leftovers {
@@ -215,6 +248,7 @@ impl Supervisor {
         {
             let mut roster = self.shared.roster();
             roster.closing = true;
+            self.shared.closing.cancel();
             match ending {
                 Ending::StopEngines => roster.workers.values().for_each(CancellationToken::cancel),
                 Ending::KeepEngines => self.shared.detach.cancel(),
@@ -362,3 +396,7 @@ where
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
+
+/// Where engines listen: below the range that Linux takes the ports of connections from (32768 to 60999,
+/// ip(7)), and above what is registered for well-known programs of servers.
+pub const PORTS: RangeInclusive<u16> = 23_000..=31_999;

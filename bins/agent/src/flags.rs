@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, fs::File, io::Read as _, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use llmgw_agent::{agent::AgentConfig, process::inherited, supervise::Ending};
+use llmgw_agent::{
+    agent::AgentConfig,
+    process::{inherited, launcher::Launcher},
+    supervise::Ending,
+};
 use llmgw_core::id::EngineName;
 
 use crate::{failure::Failure, unpack::UnpackArgs};
@@ -116,6 +120,7 @@ impl RunArgs {
                 Ending::StopEngines
             },
             environment: inherited(std::env::vars_os()),
+            launcher: Some(Launcher::this_program()),
             ..AgentConfig::new(data_dir)
         })
     }
@@ -152,5 +157,6 @@ const RECORD_HELP: &str = "Also writes what was read of this machine to a new di
                            mounts, addresses and the serial names of its GPUs, and no one's files, environment or \
                            command lines";
 
-const AFTER_HELP: &str = "Exit codes: 0 stopped as asked, 1 failed, 2 wrong input.\n\
+const AFTER_HELP: &str = "SIGINT or SIGTERM stops it when what is being answered is finished; a second one, at once.\n\
+                          Exit codes: 0 stopped as asked, 1 failed, 2 wrong input.\n\
                           Logs go to stderr; RUST_LOG sets their level (default: info).";

@@ -9,9 +9,15 @@ mod unpack;
 use std::{io::IsTerminal as _, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser as _;
-use llmgw_agent::agent::{Agent, TcpConnector};
+use llmgw_agent::{
+    agent::{Agent, TcpConnector},
+    process::launcher,
+};
 use llmgw_core::clock::SystemClock;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -21,6 +27,9 @@ use self::{
 };
 
 fn main() -> ExitCode {
+    if let Some(code) = launcher::run_if_asked(std::env::args_os()) {
+        return code;
+    }
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Run(args) => run(args),
@@ -47,9 +56,10 @@ fn run(args: RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::plain(format!("the async runtime can't start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = CancellationToken::new();
+        let hurry = agent.hurry();
         let running = agent.run(server, shutdown.clone());
         tokio::select! {
-            stopping = until_signalled(shutdown) => match stopping {
+            stopping = until_signalled(shutdown, hurry) => match stopping {
                 Err(error) => Err(Failure::plain(format!("listening for signals: {error}"))),
                 Ok(never) => match never {},
             },
@@ -61,24 +71,38 @@ fn run(args: RunArgs) -> Result<(), Failure> {
     ended
 }
 
-/// Orders the shutdown at the first SIGINT or SIGTERM. Later ones change nothing: a drain that is cut short
-/// would leave engines behind.
-async fn until_signalled(shutdown: CancellationToken) -> std::io::Result<std::convert::Infallible> {
+/// Orders the shutdown at the first SIGINT or SIGTERM, and cuts it short at the second: engines are still ended to
+/// their last process, and nothing that they compute is waited for.
+async fn until_signalled(
+    shutdown: CancellationToken,
+    hurry: CancellationToken,
+) -> std::io::Result<std::convert::Infallible> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut last: Option<Instant> = None;
     loop {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if shutdown.is_cancelled() {
-            tracing::warn!("already stopping");
-        } else {
+        // Some that stop a program tell it and its group: that is one order.
+        if last.is_some_and(|last| last.elapsed() < ONE_ORDER) {
+            continue;
+        }
+        last = Some(Instant::now());
+        if !shutdown.is_cancelled() {
             tracing::info!("stopping: what is being answered is finished first");
             shutdown.cancel();
+        } else if !hurry.is_cancelled() {
+            tracing::warn!("stopping at once: what is being answered is cut off");
+            hurry.cancel();
         }
     }
 }
+
+/// Signals that come within this time of one are the same order: `timeout` and others that stop a program tell it
+/// and its group.
+const ONE_ORDER: Duration = Duration::from_millis(500);
 
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));

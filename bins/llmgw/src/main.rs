@@ -12,6 +12,7 @@ mod up;
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
+use llmgw_agent::process::launcher;
 use llmgw_server::signals;
 
 /// Runs language models on machines that you own
@@ -31,6 +32,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = launcher::run_if_asked(std::env::args_os()) {
+        return code;
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf, sync::Arc, time::
 use clap::Args;
 use llmgw_agent::{
     agent::{Agent, AgentConfig, AgentError, Connector, PipeConnector},
-    process::inherited,
+    process::{inherited, launcher::Launcher},
 };
 use llmgw_core::{
     api::agent::NodeReport,
@@ -61,6 +61,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let agent = Agent::build(agent_config(agent_dir, &settings.engines), clock())
         .map_err(|error| agent_failure(&error))?;
     let reports = agent.observer();
+    let hurry = agent.hurry();
 
     let stop = signals::stop_on_signal()?;
     let running = built.start()?;
@@ -92,7 +93,16 @@ pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     stop_agent.cancel();
     let ended = match early {
         Some(ended) => ended,
-        None => agent_task.await,
+        None => {
+            let insisted = async {
+                stop.insisted().await;
+                hurry.cancel();
+            };
+            tokio::select! {
+                ended = &mut agent_task => ended,
+                () = insisted => agent_task.await,
+            }
+        }
     };
     running.finish().await;
     let told: Result<(), Fault> = told;
@@ -205,6 +215,7 @@ fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, EngineSource>)
     AgentConfig {
         engine_paths: paths.collect(),
         environment: inherited(std::env::vars_os()),
+        launcher: Some(Launcher::this_program()),
         ..AgentConfig::new(data_dir)
     }
 }

@@ -4,6 +4,7 @@ use llmgw_core::id::EngineName;
 
 use crate::{
     facts::Root,
+    process::launcher::Launcher,
     supervise::{Ending, Timing},
 };
 
@@ -24,6 +25,10 @@ pub struct AgentConfig {
     pub token: Option<String>,
     /// What engines get of the agent's own environment: [`crate::process::inherited`] of it.
     pub environment: Vec<(OsString, OsString)>,
+    /// How a launcher is run, which keeps each engine's processes together; without one they are told apart by
+    /// weaker signs (see [`Containment`](crate::process::native::Containment)). A binary that calls
+    /// [`run`](crate::process::launcher::run) when it is asked to names itself.
+    pub launcher: Option<Launcher>,
     /// What becomes of engines when the agent is told to end.
     pub ending: Ending,
     /// How long the steps in a replica's life may take.
@@ -44,6 +49,7 @@ impl AgentConfig {
             hub: None,
             token: None,
             environment: Vec::new(),
+            launcher: None,
             ending: Ending::default(),
             timing: Timing::default(),
             root: Root::system(),
@@ -61,6 +67,7 @@ impl fmt::Debug for AgentConfig {
             hub,
             token,
             environment,
+            launcher,
             ending,
             timing,
             root,
@@ -73,6 +80,7 @@ impl fmt::Debug for AgentConfig {
             .field("hub", hub)
             .field("token", &token.as_ref().map(|_| "…"))
             .field("environment", environment)
+            .field("launcher", launcher)
             .field("ending", ending)
             .field("timing", timing)
             .field("root", root)

@@ -88,6 +88,7 @@ impl Core {
             data_dir = %self.home.dir.display(),
             adopted = adoption.adopted,
             ended = adoption.ended,
+            engines_in = %self.runtime.containment(),
             "the agent runs",
         );
         // So that the first report says something; a disk that hangs is reported without its facts.
@@ -152,6 +153,7 @@ impl Core {
         let mut replicas = self.supervisor.statuses();
         let mut followed = self.followed.subscribe();
         let (mut address, mut time) = (self.address.subscribe(), self.time.subscribe());
+        let mut gpus = self.supervisor.gpu_problems();
         loop {
             self.publish();
             // The senders live in `self`, so that none of these can fail.
@@ -162,6 +164,7 @@ impl Core {
                 _ = followed.changed() => {}
                 _ = address.changed() => {}
                 _ = time.changed() => {}
+                _ = gpus.changed() => {}
             }
         }
     }
@@ -187,6 +190,13 @@ impl Core {
             code: Warning::CANNOT_FOLLOW.to_owned(),
             text,
         }));
+        let gpus = self.supervisor.gpu_problems();
+        facts
+            .warnings
+            .extend(gpus.borrow().values().map(|problem| Warning {
+                code: Warning::GPU_MEMORY_HELD.to_owned(),
+                text: problem.to_string(),
+            }));
         let next = NodeReport {
             revision,
             epoch,

@@ -1,6 +1,6 @@
 //! Which process is meant, beyond its number.
 
-use std::{fs, io, sync::OnceLock};
+use std::{fs, io, os::fd::OwnedFd, sync::OnceLock};
 
 use rustix::{
     io::Errno,
@@ -50,6 +50,24 @@ impl ProcessIdentity {
     /// When that can't be told: it may run and it may not.
     pub fn is_alive(&self) -> io::Result<bool> {
         Ok(Self::of(self.pid)?.is_some_and(|now| now == *self))
+    }
+
+    /// A descriptor of this process, which becomes readable when it ends; `None` when it has, or where the kernel
+    /// gives none.
+    ///
+    /// # Errors
+    /// When that can't be told, for want of file descriptors say.
+    pub(super) fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return Ok(None);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // It stays with the process that had the number when it was opened; the check after it tells
+            // whether that was ours.
+            Ok(descriptor) => Ok(self.is_alive()?.then_some(descriptor)),
+            Err(Errno::NOSYS | Errno::PERM | Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sends the signal to this process and to no other; nothing happens when it has ended.

@@ -8,9 +8,9 @@
 //! Not stored: states, failures, progress. What runs is asked how it is; what has failed is the control plane's
 //! to decide.
 
-use std::{fs, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
-use llmgw_core::{cluster::replica::ReplicaSpec, id::ReplicaId};
+use llmgw_core::{cluster::replica::ReplicaSpec, id::ReplicaId, units::Bytes};
 use serde::{Deserialize, Serialize};
 
 use super::identity::ProcessIdentity;
@@ -32,6 +32,9 @@ pub struct LedgerEntry {
     /// Its first process; absent before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessIdentity>,
+    /// What it took of its GPUs' memory, measured when it was ready; absent for those that did not tell.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpu_memory: BTreeMap<u32, Bytes>,
 }
 
 /// The entries of one data directory. Its methods block for as long as the disk does.

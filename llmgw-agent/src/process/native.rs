@@ -1,49 +1,70 @@
 //! Replicas as plain processes of this machine.
 
+mod ending;
+mod start;
+mod watching;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
-    fs, io,
-    os::unix::{fs::OpenOptionsExt as _, process::ExitStatusExt as _},
+    fmt, fs, io,
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use llmgw_core::id::ReplicaId;
-use rustix::process::Signal;
-use tokio::{
-    process::{Child, Command},
-    sync::watch,
-    time::Instant,
-};
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(super) use self::start::leader_of;
+use self::{
+    ending::Target,
+    watching::{end_of, exit_of},
+};
 use super::{
-    DATA_DIR_MARK, Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, REPLICA_MARK, Usage,
+    Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, Usage,
+    cgroup::{CgroupError, Cgroups},
     identity::ProcessIdentity,
+    launcher::Launcher,
     table::{Mark, ProcessTable},
 };
 
 /// What a [`NativeRuntime`] is made of.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NativeConfig {
     /// The agent's data directory, which must exist; it marks the processes.
     pub data_dir: PathBuf,
     /// The variables that every process gets: those of [`super::INHERITED`], as the binary found them.
     pub environment: Vec<(OsString, OsString)>,
+    /// What tells processes apart.
+    pub containment: Containment,
+}
+
+/// What keeps the processes of a replica together, from the weakest to the strongest.
+#[derive(Debug, Default)]
+pub enum Containment {
+    /// A group, and marks in the environment: for programs that can't be a launcher.
+    #[default]
+    Groups,
+    /// A launcher too, to which the tree's orphans come; and the reason why there is no control group.
+    Launched(Launcher, Option<CgroupError>),
+    /// A control group of its own too, which it can't leave.
+    Cgroups(Launcher, Cgroups),
 }
 
 /// Runs replicas as processes, each in a group of its own and with marks in its environment.
 ///
-/// A tree is found again by three signs: the marks, which every child inherits unless it clears its
-/// environment; the group, which it inherits unless it leaves; and its parents. A child that does away with all
-/// three, and whose parent has ended, is found by none.
+/// A tree is found again by up to five signs: its control group, which it can't leave; its launcher, to which
+/// its orphans come; the marks, which every child inherits unless it clears its environment; the group, which it
+/// inherits unless it leaves; and its parents. Which there are [`Containment`] says. With groups alone, a child
+/// that does away with its marks and its group, and whose parent has ended, is found by none.
 #[derive(Debug)]
 pub struct NativeRuntime {
     config: NativeConfig,
+    /// Where launchers tell how engines ended.
+    exits: PathBuf,
     known: Mutex<BTreeMap<ReplicaId, Known>>,
     tasks: TaskTracker,
     released: CancellationToken,
@@ -58,18 +79,37 @@ struct Known {
 // === impl NativeConfig ===
 
 impl NativeConfig {
+    /// Processes that are told apart by their groups and their marks alone.
+    #[must_use]
+    pub fn of_groups(data_dir: impl Into<PathBuf>, environment: Vec<(OsString, OsString)>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            environment,
+            containment: Containment::Groups,
+        }
+    }
+
     /// Makes the runtime.
     ///
     /// # Errors
-    /// When the data directory does not exist.
+    /// When the data directory does not exist or can't be written to.
     pub fn build(mut self) -> Result<NativeRuntime, ProcessError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ProcessError::File { path, source }
+        };
         // One directory has one name, so that the next life of the agent finds the marks of this one.
-        self.data_dir = fs::canonicalize(&self.data_dir).map_err(|source| ProcessError::File {
-            path: self.data_dir.clone(),
-            source,
-        })?;
+        self.data_dir = fs::canonicalize(&self.data_dir).map_err(failed(&self.data_dir))?;
+        let exits = self.data_dir.join("exits");
+        match fs::create_dir(&exits) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(&exits)(error));
+            }
+            _ => {}
+        }
         Ok(NativeRuntime {
             config: self,
+            exits,
             known: Mutex::default(),
             tasks: TaskTracker::new(),
             released: CancellationToken::new(),
@@ -77,9 +117,63 @@ impl NativeConfig {
     }
 }
 
+// === impl Containment ===
+
+impl Containment {
+    /// The strongest that this machine and this user allow, of the agent in `data_dir`.
+    #[must_use]
+    pub fn strongest(launcher: Option<Launcher>, data_dir: &Path) -> Self {
+        let Some(launcher) = launcher else {
+            return Self::Groups;
+        };
+        match Cgroups::detect(data_dir) {
+            Ok(cgroups) => Self::Cgroups(launcher, cgroups),
+            Err(error) => Self::Launched(launcher, Some(error)),
+        }
+    }
+
+    fn launcher(&self) -> Option<&Launcher> {
+        match self {
+            Self::Groups => None,
+            Self::Launched(launcher, _) | Self::Cgroups(launcher, _) => Some(launcher),
+        }
+    }
+
+    fn cgroups(&self) -> Option<&Cgroups> {
+        match self {
+            Self::Groups | Self::Launched(..) => None,
+            Self::Cgroups(_, cgroups) => Some(cgroups),
+        }
+    }
+}
+
+impl fmt::Display for Containment {
+    /// For one line of a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Groups => f.write_str("process groups"),
+            Self::Launched(_, None) => f.write_str("a launcher each"),
+            Self::Launched(_, Some(why)) => {
+                write!(f, "a launcher each, without control groups: {why}")
+            }
+            Self::Cgroups(_, cgroups) => {
+                let limited = cgroups.limited().unwrap_or("nothing");
+                let parent = cgroups.parent().display();
+                write!(f, "control groups in {parent} that limit {limited}")
+            }
+        }
+    }
+}
+
 // === impl NativeRuntime ===
 
 impl NativeRuntime {
+    /// What keeps the processes of a replica together here.
+    #[must_use]
+    pub fn containment(&self) -> &Containment {
+        &self.config.containment
+    }
+
     fn known(&self, replica: ReplicaId) -> Option<Known> {
         self.with_known(|known| known.get(&replica).cloned())
     }
@@ -88,26 +182,8 @@ impl NativeRuntime {
         act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn command(&self, start: &ProcessStart) -> Result<Command, ProcessError> {
-        let log = open_log(&start.log).and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|source| ProcessError::File {
-            path: start.log.clone(),
-            source,
-        })?;
-        let mut command = Command::new(&start.program);
-        command
-            .args(&start.args)
-            .env_clear()
-            .envs(self.config.environment.iter().cloned())
-            .envs(start.env.iter().cloned())
-            .env(DATA_DIR_MARK, &self.config.data_dir)
-            .env(REPLICA_MARK, start.replica.to_string())
-            .current_dir(&self.config.data_dir)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .process_group(0);
-        Ok(command)
+    fn exit_file(&self, replica: ReplicaId) -> PathBuf {
+        self.exits.join(format!("{replica}.json"))
     }
 
     /// Makes a process known, with a task that waits for its end.
@@ -118,10 +194,16 @@ impl NativeRuntime {
         let (sender, exit) = watch::channel(None);
         self.with_known(|known| known.insert(replica, Known { leader, exit }));
         let released = self.released.clone();
+        let cgroups = self.config.containment.cgroups().cloned();
         self.tasks.spawn(async move {
-            if let Some(exit) = released.run_until_cancelled(ended).await {
-                sender.send_replace(Some(exit));
-            }
+            let Some(exit) = released.run_until_cancelled(ended).await else {
+                return;
+            };
+            let killed = matches!(exit, Exit::Signal(9) | Exit::Unseen);
+            let limit = cgroups
+                .filter(|_| killed)
+                .and_then(|cgroups| cgroups.exceeded(replica));
+            sender.send_replace(Some(limit.map_or(exit, Exit::Memory)));
         });
     }
 
@@ -134,49 +216,31 @@ impl NativeRuntime {
             .map_err(unseen)
     }
 
-    /// Ends what `select` finds until it finds nothing more. Members that were seen once stay members, whatever
-    /// becomes of their parents.
-    async fn end_tree<S>(&self, grace: Duration, select: S) -> Result<(), ProcessError>
-    where
-        S: Fn(&ProcessTable) -> BTreeSet<u32> + Send + Sync,
-    {
-        let mut seen: BTreeSet<ProcessIdentity> = BTreeSet::new();
-        let mut asked: BTreeSet<ProcessIdentity> = BTreeSet::new();
-        let begin = Instant::now();
-        loop {
-            let table = self.table().await?;
-            let remembered = seen
-                .iter()
-                .filter(|process| table.identity(process.pid).as_ref() == Some(*process))
-                .map(|process| process.pid);
-            let members = table.closure(select(&table).into_iter().chain(remembered));
-            if members.is_empty() {
-                return Ok(());
+    /// The processes in the control group of a replica.
+    fn grouped(&self, replica: ReplicaId) -> Result<BTreeSet<u32>, ProcessError> {
+        match self.config.containment.cgroups() {
+            Some(cgroups) => cgroups.members(replica).map_err(|source| {
+                let path = cgroups.parent().to_owned();
+                ProcessError::File { path, source }
+            }),
+            None => Ok(BTreeSet::new()),
+        }
+    }
+
+    /// Forgets what the control group and the launcher of an ended tree have left.
+    fn sweep(&self, replica: ReplicaId) {
+        let removed = match self.config.containment.cgroups() {
+            Some(cgroups) => cgroups.remove(replica),
+            None => Ok(()),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%replica, %error, "the control group of a replica could not be removed");
+        }
+        match fs::remove_file(self.exit_file(replica)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%replica, %error, "the word on how it ended could not be removed");
             }
-            let elapsed = begin.elapsed();
-            if elapsed < grace {
-                for process in &members {
-                    if asked.insert(process.clone()) {
-                        process.signal(Signal::TERM).map_err(unseen)?;
-                    }
-                }
-            } else {
-                for process in &members {
-                    process.signal(Signal::KILL).map_err(unseen)?;
-                }
-            }
-            if elapsed > grace + KILL_PATIENCE {
-                let pids = members.iter().map(|process| process.pid).collect();
-                return Err(ProcessError::Unending { pids });
-            }
-            seen.extend(members);
-            let left = grace.saturating_sub(elapsed);
-            let nap = if left.is_zero() {
-                LOOK_EVERY
-            } else {
-                LOOK_EVERY.min(left)
-            };
-            tokio::time::sleep(nap).await;
+            _ => {}
         }
     }
 }
@@ -187,25 +251,10 @@ impl ProcessRuntime for NativeRuntime {
         if self.known(start.replica).is_some() {
             return Err(ProcessError::Running(start.replica));
         }
-        let mut command = self.command(start)?;
-        let failed = |source| ProcessError::Start {
-            program: start.program.clone(),
-            source,
-        };
-        // From here to `watch` nothing waits, so that a dropped future leaves no unknown process.
-        let mut child = command.spawn().map_err(failed)?;
-        let leader = match leader_of(&child) {
-            Ok(leader) => leader,
-            Err(source) => {
-                // A process that can't be written down must not run. It is its own group's only member yet.
-                if let Err(error) = child.start_kill() {
-                    tracing::error!(replica = %start.replica, %error, "a process without identity runs on");
-                }
-                return Err(failed(source));
-            }
-        };
-        self.watch(start.replica, leader.clone(), exit_of(child));
-        Ok(leader)
+        match self.config.containment.launcher() {
+            None => self.start_child(start),
+            Some(launcher) => self.start_launched(launcher, start).await,
+        }
     }
 
     async fn adopt(
@@ -216,17 +265,22 @@ impl ProcessRuntime for NativeRuntime {
         if self.known(replica).is_some() {
             return Err(ProcessError::Running(replica));
         }
-        let stranger = || ProcessError::Stranger {
-            replica,
-            pid: identity.pid,
-        };
         let table = self.table().await?;
         let ours = table.identity(identity.pid).as_ref() == Some(identity)
-            && table.mark(identity.pid) == Some(Mark::Replica(replica));
+            && (table.mark(identity.pid) == Some(Mark::Replica(replica))
+                || self.grouped(replica)?.contains(&identity.pid));
         if !ours {
-            return Err(stranger());
+            return Err(ProcessError::Stranger {
+                replica,
+                pid: identity.pid,
+            });
         }
-        self.watch(replica, identity.clone(), end_of(identity.clone()));
+        let launcher = table
+            .marked()
+            .find(|(_, mark)| *mark == Mark::Launcher(replica))
+            .and_then(|(pid, _)| table.identity(pid));
+        let ended = end_of(identity.clone(), launcher, self.exit_file(replica));
+        self.watch(replica, identity.clone(), ended);
         Ok(())
     }
 
@@ -243,32 +297,54 @@ impl ProcessRuntime for NativeRuntime {
 
     async fn stop(&self, replica: ReplicaId, grace: Duration) -> Result<(), ProcessError> {
         let known = self.known(replica);
-        let leader = known.as_ref().map(|known| known.leader.clone());
-        self.end_tree(grace, |table| {
-            let marked = table
-                .marked()
-                .filter(|(_, mark)| *mark == Mark::Replica(replica));
-            let group = leader.as_ref().map(|leader| table.group(leader));
-            marked
-                .map(|(pid, _)| pid)
-                .chain(group.into_iter().flatten())
-                .collect()
-        })
-        .await?;
+        let target = Target {
+            replicas: BTreeSet::from([replica]),
+            leaders: known.iter().map(|known| known.leader.clone()).collect(),
+            listed: BTreeSet::new(),
+        };
+        self.end_tree(grace, &target).await?;
         if known.is_some() {
             // It has ended, so that this waits for no more than our own task to notice.
             drop(self.wait(replica).await);
             self.with_known(|known| known.remove(&replica));
         }
+        self.sweep(replica);
         Ok(())
     }
 
     async fn usage(&self) -> Result<BTreeMap<ReplicaId, Usage>, ProcessError> {
-        let data_dir = self.config.data_dir.clone();
-        tokio::task::spawn_blocking(move || ProcessTable::read(&data_dir)?.usage())
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(unseen)
+        let known: Vec<ReplicaId> = self.with_known(|known| known.keys().copied().collect());
+        let mut usage = BTreeMap::new();
+        if let Some(cgroups) = self.config.containment.cgroups() {
+            for replica in &known {
+                usage.extend(cgroups.usage(*replica).map(|used| (*replica, used)));
+            }
+        }
+        if usage.len() == known.len() {
+            // An idle agent looks at no process.
+            return Ok(usage);
+        }
+        let table = self.table().await?;
+        for replica in known {
+            if usage.contains_key(&replica) {
+                continue;
+            }
+            let seeds = table
+                .marked()
+                .filter(|(_, mark)| *mark == Mark::Replica(replica));
+            let seeds: BTreeSet<u32> = seeds.map(|(pid, _)| pid).collect();
+            let tree = table.closure(seeds.into_iter().chain(self.grouped(replica)?));
+            if tree.is_empty() {
+                continue;
+            }
+            let mut used = table.usage(&tree).map_err(unseen)?;
+            let counted = self.config.containment.cgroups();
+            used.cpu = counted
+                .and_then(|cgroups| cgroups.cpu(replica))
+                .unwrap_or(used.cpu);
+            usage.insert(replica, used);
+        }
+        Ok(usage)
     }
 
     async fn leftovers(&self) -> Result<Vec<Leftover>, ProcessError> {
@@ -276,13 +352,34 @@ impl ProcessRuntime for NativeRuntime {
         let mut trees: BTreeMap<Option<ReplicaId>, BTreeSet<u32>> = BTreeMap::new();
         for (pid, mark) in table.marked() {
             let replica = match mark {
-                Mark::Replica(replica) if self.known(replica).is_some() => continue,
-                Mark::Replica(replica) => Some(replica),
+                Mark::Replica(replica) | Mark::Launcher(replica) => {
+                    if self.known(replica).is_some() {
+                        continue;
+                    }
+                    Some(replica)
+                }
                 // An installation that this life of the agent has started.
                 Mark::Task if table.descends_from_us(pid) => continue,
                 Mark::Task => None,
             };
             trees.entry(replica).or_default().insert(pid);
+        }
+        if let Some(cgroups) = self.config.containment.cgroups() {
+            let grouped = cgroups.replicas().map_err(|source| ProcessError::File {
+                path: cgroups.parent().to_owned(),
+                source,
+            })?;
+            for replica in grouped {
+                if self.known(replica).is_some() {
+                    continue;
+                }
+                let members = self.grouped(replica)?;
+                if members.is_empty() {
+                    self.sweep(replica);
+                } else {
+                    trees.entry(Some(replica)).or_default().extend(members);
+                }
+            }
         }
         Ok(trees
             .into_iter()
@@ -290,30 +387,27 @@ impl ProcessRuntime for NativeRuntime {
                 replica,
                 processes: table.closure(pids),
             })
+            .filter(|leftover| !leftover.processes.is_empty())
             .collect())
     }
 
     async fn end(&self, leftovers: &[Leftover], grace: Duration) -> Result<(), ProcessError> {
-        let replicas: BTreeSet<ReplicaId> = leftovers
-            .iter()
-            .filter_map(|leftover| leftover.replica)
-            .collect();
-        let processes: BTreeSet<&ProcessIdentity> = leftovers
-            .iter()
-            .flat_map(|leftover| &leftover.processes)
-            .collect();
-        self.end_tree(grace, |table| {
-            let marked = table.marked().filter(|(_, mark)| match mark {
-                Mark::Replica(replica) => replicas.contains(replica),
-                Mark::Task => false,
-            });
-            let listed = processes
+        let target = Target {
+            replicas: leftovers
                 .iter()
-                .filter(|process| table.identity(process.pid).as_ref() == Some(**process))
-                .map(|process| process.pid);
-            marked.map(|(pid, _)| pid).chain(listed).collect()
-        })
-        .await
+                .filter_map(|leftover| leftover.replica)
+                .collect(),
+            leaders: Vec::new(),
+            listed: leftovers
+                .iter()
+                .flat_map(|leftover| leftover.processes.iter().cloned())
+                .collect(),
+        };
+        self.end_tree(grace, &target).await?;
+        for replica in target.replicas {
+            self.sweep(replica);
+        }
+        Ok(())
     }
 
     async fn release(&self) {
@@ -321,6 +415,9 @@ impl ProcessRuntime for NativeRuntime {
         self.tasks.close();
         self.tasks.wait().await;
         self.with_known(BTreeMap::clear);
+        if let Some(cgroups) = self.config.containment.cgroups() {
+            cgroups.leave();
+        }
     }
 }
 
@@ -330,14 +427,6 @@ impl Drop for NativeRuntime {
     }
 }
 
-/// Who a child is that nobody has waited for: it is there even if it has ended.
-fn leader_of(child: &Child) -> io::Result<ProcessIdentity> {
-    let gone = || io::Error::from(io::ErrorKind::NotFound);
-    let pid = child.id().ok_or_else(gone)?;
-    let stat = super::table::stat(pid)?.ok_or_else(gone)?;
-    ProcessIdentity::with_start(pid, stat.start_time)
-}
-
 /// The processes can't be looked at.
 fn unseen(source: io::Error) -> ProcessError {
     ProcessError::File {
@@ -345,43 +434,3 @@ fn unseen(source: io::Error) -> ProcessError {
         source,
     }
 }
-
-/// Waits for a child; dropping it leaves it running.
-async fn exit_of(mut child: Child) -> Exit {
-    match child.wait().await {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, Some(signal)) => Exit::Signal(signal),
-            (None, None) => Exit::Unseen,
-        },
-        // Somebody else has waited for it.
-        Err(_) => Exit::Unseen,
-    }
-}
-
-/// Waits for a process that is not our child: the kernel tells only parents, so it is looked at. (A process
-/// descriptor would tell too; waiting for one needs unsafe code.)
-async fn end_of(process: ProcessIdentity) -> Exit {
-    // An error says nothing of the process.
-    while process.is_alive().unwrap_or(true) {
-        tokio::time::sleep(POLL_EVERY).await;
-    }
-    Exit::Unseen
-}
-
-fn open_log(path: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// How long a process may take to vanish after SIGKILL: the kernel frees tens of gigabytes in less.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Between two looks at a tree that is ending.
-const LOOK_EVERY: Duration = Duration::from_millis(30);
-
-/// Between two looks at an adopted process.
-const POLL_EVERY: Duration = Duration::from_millis(250);

@@ -13,7 +13,7 @@ use std::{
 use llmgw_core::{id::ReplicaId, units::Bytes};
 
 use super::{
-    DATA_DIR_MARK, REPLICA_MARK, TASK_MARK, Usage,
+    DATA_DIR_MARK, LAUNCHER_MARK, REPLICA_MARK, TASK_MARK, Usage,
     identity::{ProcessIdentity, boot_id},
 };
 
@@ -41,12 +41,16 @@ pub(super) struct Stat {
     pub(super) ticks: u64,
     /// It has ended and waits for its parent to look.
     pub(super) ended: bool,
+    /// It is a thread of the kernel.
+    pub(super) of_kernel: bool,
 }
 
 /// What a process's environment says of its place with us.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Mark {
     Replica(ReplicaId),
+    /// Its launcher.
+    Launcher(ReplicaId),
     Task,
 }
 
@@ -66,6 +70,10 @@ impl ProcessTable {
                 continue;
             };
             let Some(stat) = stat(pid)? else { continue };
+            // The kernel's own, which have no environment.
+            if stat.of_kernel {
+                continue;
+            }
             let mark = environment(pid)?.and_then(|env| mark(&env, data_dir));
             rows.insert(pid, Row { stat, mark });
         }
@@ -158,22 +166,26 @@ impl ProcessTable {
             .collect()
     }
 
-    /// What the marked processes of each replica use together.
+    /// Whether the table has a process of this number, be it one that has ended.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        self.rows.contains_key(&pid)
+    }
+
+    /// What these processes use together.
     ///
     /// # Errors
     /// When the memory of a process can't be read.
-    pub(super) fn usage(&self) -> io::Result<BTreeMap<ReplicaId, Usage>> {
-        let mut usage: BTreeMap<ReplicaId, Usage> = BTreeMap::new();
-        for (pid, mark) in self.marked() {
-            let (Mark::Replica(replica), Some(row)) = (mark, self.rows.get(&pid)) else {
+    pub(super) fn usage(&self, tree: &[ProcessIdentity]) -> io::Result<Usage> {
+        let mut sum = Usage::default();
+        for process in tree {
+            let Some(row) = self.rows.get(&process.pid) else {
                 continue;
             };
-            let sum = usage.entry(replica).or_default();
-            sum.held = sum.held + held(pid)?;
+            sum.held = sum.held + held(process.pid)?;
             sum.cpu +=
                 Duration::from_millis(row.stat.ticks.saturating_mul(1000 / TICKS_PER_SECOND));
         }
-        Ok(usage)
+        Ok(sum)
     }
 }
 
@@ -198,6 +210,7 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
         group: fields.get(2)?.parse().ok()?,
         ticks: number(11)?.saturating_add(number(12)?),
         start_time: number(19)?,
+        of_kernel: number(6)? & KERNEL_THREAD != 0,
     })
 }
 
@@ -217,7 +230,10 @@ fn mark(environment: &[u8], data_dir: &Path) -> Option<Mark> {
     }
     if let Some(replica) = value(REPLICA_MARK) {
         let id = str::from_utf8(replica).ok()?.parse().ok()?;
-        return Some(Mark::Replica(id));
+        return Some(match value(LAUNCHER_MARK) {
+            Some(_) => Mark::Launcher(id),
+            None => Mark::Replica(id),
+        });
     }
     value(TASK_MARK).map(|_| Mark::Task)
 }
@@ -261,6 +277,9 @@ fn is_absence(error: &io::Error) -> bool {
 /// `USER_HZ`, in which the kernel counts for programs, on every architecture that we build for.
 const TICKS_PER_SECOND: u64 = 100;
 
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in field 9 of the line.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// What execve(2) allows for arguments and environment together on a default stack.
 const ENVIRONMENT_LIMIT: u64 = 2 << 20;
 
@@ -279,7 +298,8 @@ mod tests {
                 group: 40,
                 start_time: 987_654,
                 ticks: 121,
-                ended: false
+                ended: false,
+                of_kernel: false,
             }
         );
         assert_eq!(parse_stat(b"42 (x) S 1"), None);
@@ -296,6 +316,8 @@ mod tests {
         assert_eq!(mark(&marked, dir), Some(Mark::Replica(replica)));
         assert_eq!(mark(&marked, Path::new("/var/lib")), None);
         assert_eq!(mark(&env("LLMGW_TASK=pip\0"), dir), Some(Mark::Task));
+        let launcher = env(&format!("LLMGW_REPLICA={replica}\0LLMGW_LAUNCHER=1\0"));
+        assert_eq!(mark(&launcher, dir), Some(Mark::Launcher(replica)));
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! The life of one replica.
 
-use std::{path::PathBuf, sync::PoisonError};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use llmgw_core::{
     cluster::replica::{ReplicaSpec, ReplicaState},
@@ -11,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure, Shared, blocking,
     check::Proof,
+    gpus::Turn,
     serve::{drain, serve},
 };
 use crate::{
     engine::{InstalledEngine, LaunchRequest},
-    process::{Exit, ProcessError, ProcessStart, ledger::LedgerEntry, log},
+    process::{Exit, Limits, ProcessError, ProcessStart, ledger::LedgerEntry, log},
 };
 
 /// What a replica's task is to do.
@@ -64,7 +70,7 @@ pub(super) async fn run(shared: &Shared, order: Order) {
             if let Some(entry) = entry.as_ref().filter(|_| was_ready) {
                 drain(shared, entry).await;
             }
-            stop(shared, id).await;
+            stop(shared, &order.spec).await;
             shared.update(id, |status| {
                 status.state = ReplicaState::Stopped;
                 status.endpoint = None;
@@ -79,7 +85,7 @@ pub(super) async fn run(shared: &Shared, order: Order) {
                 error = failure.error,
                 "a replica has failed",
             );
-            stop(shared, id).await;
+            stop(shared, &order.spec).await;
             let tail = match entry {
                 Some(entry) => keep_log(shared, entry).await,
                 None => Vec::new(),
@@ -96,40 +102,68 @@ pub(super) async fn run(shared: &Shared, order: Order) {
 }
 
 async fn live(shared: &Shared, order: &Order, started: &mut Option<LedgerEntry>) -> End {
-    let (entry, proof) = match &order.origin {
-        Origin::Adopted(entry) => (entry.as_ref().clone(), Proof::TokenOrWork),
+    let spec = &order.spec;
+    let (entry, proof, turn) = match &order.origin {
+        Origin::Adopted(entry) => (entry.as_ref().clone(), Proof::TokenOrWork, None),
         Origin::New => {
-            let (engine, weights) = tokio::select! {
+            let prepared = async {
+                let (engine, weights) = parts(shared, spec).await?;
+                Ok((engine, weights, turn(shared, spec).await))
+            };
+            let (engine, weights, turn) = tokio::select! {
                 biased;
                 end = ended(shared, order) => return end,
-                parts = parts(shared, &order.spec) => match parts {
-                    Ok(parts) => parts,
+                prepared = prepared => match prepared {
+                    Ok(prepared) => prepared,
                     Err(failure) => return End::Failed(failure),
                 },
             };
             // Not given up half-way: a process must not be started without being written down.
-            match launch(shared, &order.spec, &engine, weights).await {
-                Ok(entry) => (entry, Proof::Token),
+            match launch(shared, spec, &engine, weights).await {
+                Ok(entry) => (entry, Proof::Token, Some(turn)),
                 Err(failure) => return End::Failed(failure),
             }
         }
     };
     let entry: &LedgerEntry = started.insert(entry);
-    shared
-        .ports
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .note(entry.port);
-    shared.update(order.spec.id, |status| {
+    shared.update(spec.id, |status| {
         status.state = ReplicaState::Starting;
         status.endpoint = Some(endpoint(entry.port));
     });
     tokio::select! {
         biased;
         end = ended(shared, order) => end,
-        exit = shared.deps.runtime.wait(order.spec.id) => End::Failed(exit_failure(&order.spec, exit)),
-        failure = serve(shared, entry, proof) => End::Failed(failure),
+        exit = shared.deps.runtime.wait(spec.id) => End::Failed(exit_failure(spec, exit)),
+        failure = serve(shared, entry, proof, turn) => End::Failed(failure),
     }
+}
+
+/// Waits until this replica may change what its GPUs hold, and measures what they hold before.
+async fn turn(shared: &Shared, spec: &ReplicaSpec) -> Turn {
+    let problems = shared.gpus.problems();
+    let waiting = spec
+        .gpus
+        .iter()
+        .find_map(|gpu| problems.borrow().get(gpu).copied());
+    if let Some(problem) = waiting {
+        say(shared, spec.id, Some(problem.into()));
+    }
+    let turn = shared.gpus.turn(&spec.gpus).await;
+    shared.gpus.begin(&turn, &spec.gpus).await;
+    say(shared, spec.id, None);
+    turn
+}
+
+/// Says what hinders a replica, or that nothing does any more.
+fn say(shared: &Shared, id: ReplicaId, problem: Option<Failure>) {
+    let (error, hint) = match problem {
+        Some(Failure { error, hint }) => (Some(error), hint),
+        None => (None, None),
+    };
+    shared.update(id, |status| {
+        status.error = error;
+        status.hint = hint;
+    });
 }
 
 async fn ended(shared: &Shared, order: &Order) -> End {
@@ -141,12 +175,7 @@ async fn ended(shared: &Shared, order: &Order) -> End {
 }
 
 async fn parts(shared: &Shared, spec: &ReplicaSpec) -> Result<(InstalledEngine, PathBuf), Failure> {
-    let waiting = |failure: Failure| {
-        shared.update(spec.id, |status| {
-            status.error = Some(failure.error);
-            status.hint = failure.hint;
-        });
-    };
+    let waiting = |failure: Failure| say(shared, spec.id, Some(failure));
     let engine = shared
         .deps
         .parts
@@ -172,12 +201,15 @@ async fn launch(
 ) -> Result<LedgerEntry, Failure> {
     let engine = shared.deps.parts.engine(&spec.profile.engine);
     let engine = engine.ok_or_else(|| unknown_engine(spec))?;
-    let port = shared
-        .ports
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .choose()
-        .map_err(|error| Failure::new(format!("choosing a port: {error}")))?;
+    let ports = Arc::clone(&shared.ports);
+    let port = blocking(move || {
+        ports
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .choose()
+    })
+    .await;
+    let port = port.map_err(|error| Failure::new(format!("choosing a port: {error}")))?;
     let disk = |error: std::io::Error| Failure {
         error: format!("writing the ledger: {error}"),
         hint: Some("look for room on the disk of the data directory".to_owned()),
@@ -194,6 +226,7 @@ async fn launch(
         port,
         log,
         process: None,
+        gpu_memory: BTreeMap::new(),
     };
     let (ledger, intent) = (shared.ledger.clone(), entry.clone());
     blocking(move || ledger.write(&intent))
@@ -214,6 +247,7 @@ async fn launch(
         args: command.args,
         env,
         log: entry.log.clone(),
+        limits: Limits::of_memory(spec.profile.memory),
     };
     let process = shared.deps.runtime.start(&start).await;
     entry.process = Some(process.map_err(|error| Failure::of(&error))?);
@@ -222,20 +256,38 @@ async fn launch(
     Ok(entry)
 }
 
-/// Ends the whole tree, however long that takes, and then strikes the replica from the ledger: what still runs
-/// still holds memory, and must not be reported as stopped.
-async fn stop(shared: &Shared, id: ReplicaId) {
+/// Ends the whole tree, however long that takes, waits until the memory of its GPUs is back, and then strikes the
+/// replica from the ledger: what still runs still holds memory, and must not be reported as stopped.
+async fn stop(shared: &Shared, spec: &ReplicaSpec) {
+    let id = spec.id;
     let grace = shared.config.timing.grace;
-    while let Err(error) = shared.deps.runtime.stop(id, grace).await {
+    while let Err(error) = end_tree(shared, id, grace).await {
         let failure = Failure::of(&error);
         tracing::error!(replica = %id, error = failure.error, "a replica's processes do not end");
-        shared.update(id, |status| {
-            status.error = Some(failure.error);
-            status.hint = failure.hint;
-        });
+        say(shared, id, Some(failure));
         tokio::time::sleep(grace).await;
     }
+    let late = |problem| {
+        let failure = Failure::from(problem);
+        tracing::error!(replica = %id, error = failure.error, "a replica has ended, and its memory has not");
+        say(shared, id, Some(failure));
+    };
+    let patience = shared.config.timing.gpu_back;
+    let closing = shared.closing.cancelled();
+    shared
+        .gpus
+        .end(id, &spec.gpus, patience, &late, closing)
+        .await;
     shared.strike(id).await;
+}
+
+/// Ends the tree, without asking when there is a hurry.
+async fn end_tree(shared: &Shared, id: ReplicaId, grace: Duration) -> Result<(), ProcessError> {
+    let runtime = &shared.deps.runtime;
+    tokio::select! {
+        ended = runtime.stop(id, grace) => ended,
+        () = shared.hurry.cancelled() => runtime.stop(id, Duration::ZERO).await,
+    }
 }
 
 async fn keep_log(shared: &Shared, entry: LedgerEntry) -> Vec<String> {
@@ -262,6 +314,7 @@ fn exit_failure(spec: &ReplicaSpec, exit: Result<Exit, ProcessError>) -> Failure
         Exit::Signal(9) => Some(
             "the kernel does this when memory runs out: give the profile more memory, or less context",
         ),
+        Exit::Memory(_) => Some("give the profile more memory, or less context"),
         _ => None,
     };
     Failure {

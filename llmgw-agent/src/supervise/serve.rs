@@ -1,6 +1,6 @@
 //! An engine that runs, watched from outside: until it is ready, while it is, and while it finishes.
 
-use std::{io, time::Duration};
+use std::{convert::Infallible, io, time::Duration};
 
 use llmgw_core::{cluster::replica::ReplicaState, id::ReplicaId};
 use tokio::time::Instant;
@@ -10,12 +10,31 @@ use super::{
     ask::Unanswered,
     blocking,
     check::{Checks, Proof},
+    gpus::Turn,
     replica::unknown_engine,
 };
 use crate::process::{DESCRIPTORS_HINT, ledger::LedgerEntry, log};
 
-/// Asks the engine until it is ready, and then on and on; returns when it is not any more.
-pub(super) async fn serve(shared: &Shared, entry: &LedgerEntry, proof: Proof) -> Failure {
+/// Asks the engine until it is ready, and then on and on; returns when it is not any more. Until it is ready it
+/// has its `turn` on the GPUs.
+pub(super) async fn serve(
+    shared: &Shared,
+    entry: &LedgerEntry,
+    proof: Proof,
+    turn: Option<Turn>,
+) -> Failure {
+    tokio::select! {
+        failure = watch_over(shared, entry, proof, turn) => failure,
+        never = keep_log_short(shared, entry) => match never {},
+    }
+}
+
+async fn watch_over(
+    shared: &Shared,
+    entry: &LedgerEntry,
+    proof: Proof,
+    turn: Option<Turn>,
+) -> Failure {
     let spec = &entry.spec;
     let Some(engine) = shared.deps.parts.engine(&spec.profile.engine) else {
         return unknown_engine(spec);
@@ -30,6 +49,9 @@ pub(super) async fn serve(shared: &Shared, entry: &LedgerEntry, proof: Proof) ->
     if let Err(failure) = until_ready(shared, entry, &checks).await {
         return failure;
     }
+    if let Some(turn) = turn {
+        measure(shared, entry, turn).await;
+    }
     let (logs, model) = (shared.logs.clone(), spec.model.clone());
     if let Err(error) = blocking(move || logs.failures_are_over(&model)).await {
         tracing::warn!(%error, "the log of an earlier failure could not be put aside");
@@ -40,6 +62,35 @@ pub(super) async fn serve(shared: &Shared, entry: &LedgerEntry, proof: Proof) ->
         status.fetch = None;
     });
     until_silent(shared, entry, &checks).await
+}
+
+/// Measures and writes down what a replica has taken of its GPUs, and lets the next start begin.
+async fn measure(shared: &Shared, entry: &LedgerEntry, turn: Turn) {
+    let gpus = &entry.spec.gpus;
+    let gpu_memory = shared.gpus.ready(&turn, entry.spec.id, gpus).await;
+    drop(turn);
+    if gpu_memory.is_empty() {
+        return;
+    }
+    let (ledger, entry) = (shared.ledger.clone(), entry.clone());
+    let measured = LedgerEntry {
+        gpu_memory,
+        ..entry
+    };
+    if let Err(error) = blocking(move || ledger.write(&measured)).await {
+        // The next life of the agent then waits for less memory than it could.
+        tracing::warn!(%error, "what a replica has taken of its GPUs could not be written down");
+    }
+}
+
+async fn keep_log_short(shared: &Shared, entry: &LedgerEntry) -> Infallible {
+    loop {
+        tokio::time::sleep(shared.config.timing.check_every).await;
+        let log = entry.log.clone();
+        if let Err(error) = blocking(move || log::trim(&log)).await {
+            tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
+        }
+    }
 }
 
 async fn until_ready(
@@ -93,10 +144,6 @@ async fn until_silent(shared: &Shared, entry: &LedgerEntry, checks: &Checks<'_>)
     let mut unasked = Unasked::of(entry.spec.id);
     loop {
         tokio::time::sleep(timing.check_every).await;
-        let log = entry.log.clone();
-        if let Err(error) = blocking(move || log::trim(&log)).await {
-            tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
-        }
         let problem = match checks.healthy().await {
             Ok(()) => {
                 unasked.is_over(shared);
@@ -207,7 +254,11 @@ pub(super) async fn drain(shared: &Shared, entry: &LedgerEntry) {
             tokio::time::sleep(timing.start_poll).await;
         }
     };
-    if tokio::time::timeout(timing.drain, idle).await.is_err() {
+    let cut = tokio::select! {
+        idle = tokio::time::timeout(timing.drain, idle) => idle.is_err(),
+        () = shared.hurry.cancelled() => true,
+    };
+    if cut {
         tracing::warn!(replica = %entry.spec.id, "requests in flight are cut off");
     }
 }

@@ -21,6 +21,8 @@ pub struct Timing {
     pub drain: Duration,
     /// How long processes may take to end when they are asked, before they are made to.
     pub grace: Duration,
+    /// How long the memory of a GPU may take to come back before that is a problem.
+    pub gpu_back: Duration,
 }
 
 impl Timing {
@@ -48,6 +50,7 @@ impl Default for Timing {
             busy_patience: Duration::from_secs(300),
             drain: Duration::from_secs(10),
             grace: Duration::from_secs(5),
+            gpu_back: Duration::from_secs(10),
         }
     }
 }

@@ -140,6 +140,8 @@ impl Warning {
     pub const FABRIC_NOT_ACTIVE: &str = "fabric_not_active";
     /// The C library is too old for the wanted build.
     pub const GLIBC_TOO_OLD: &str = "glibc_too_old";
+    /// A GPU holds memory of replicas that have ended.
+    pub const GPU_MEMORY_HELD: &str = "gpu_memory_held";
     /// A GPU is broken or can't be used as it is set up: nothing is placed on it.
     pub const GPU_FAULT: &str = "gpu_fault";
     /// It can't be told how much memory a GPU has or how much of it others use.

@@ -1,0 +1,72 @@
+//! How much of the node's GPUs is used, by the numbers that its facts give them.
+
+use llmgw_core::{cluster::node::NodeFacts, units::Bytes};
+use tokio::sync::watch;
+
+use crate::{
+    facts::{
+        Root,
+        gpu::{GpuReader, library},
+    },
+    supervise::GpuMemory,
+};
+
+/// Asks the drivers.
+#[derive(Debug)]
+pub(super) struct NodeGpuMemory {
+    reader: GpuReader,
+    facts: watch::Receiver<NodeFacts>,
+}
+
+impl NodeGpuMemory {
+    pub(super) fn new(root: &Root, facts: watch::Receiver<NodeFacts>) -> Self {
+        Self {
+            reader: GpuReader::new(root.clone(), library(root)),
+            facts,
+        }
+    }
+}
+
+impl GpuMemory for NodeGpuMemory {
+    fn used(&self, gpu: u32) -> Option<Bytes> {
+        let uuid = {
+            let facts = self.facts.borrow();
+            let mut gpus = facts.gpus.iter().flatten();
+            gpus.find(|found| found.index == gpu)?.uuid.clone()?
+        };
+        self.reader.used(&uuid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::facts::{self, Scene};
+
+    #[test]
+    fn a_gpu_is_asked_by_the_name_behind_its_number() {
+        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machines");
+        let root = Root::at(machines.join("ubuntu-24.04-two-gpus"));
+        let scene = Scene {
+            root: root.clone(),
+            ..Scene::here("/var/lib/llmgw")
+        };
+        let found = facts::look(&facts::probes(&root), &scene);
+        let used: Vec<_> = found
+            .gpus
+            .iter()
+            .flatten()
+            .map(|gpu| gpu.memory_used)
+            .collect();
+        assert!(
+            used.len() == 2 && used.iter().all(Option::is_some),
+            "{used:?}"
+        );
+        let (_told, facts) = watch::channel(found);
+        let memory = NodeGpuMemory::new(&root, facts);
+        assert_eq!([memory.used(0), memory.used(1)], used[..]);
+        assert_eq!(memory.used(2), None);
+    }
+}

@@ -15,6 +15,7 @@
 //! | [`supervise`] | the life of each replica, from order to end; trait [`supervise::Parts`] |
 //! | [`session`] | the conversation with a control plane, and the fence against old orders |
 //! | [`mod@agent`] | all of it put together; trait [`agent::Connector`] |
+//! | `testing` | with the feature of that name: processes in memory, faults, and a conformance suite |
 //!
 //! # What survives what
 //! Everything that the agent must not forget stands in its data directory, in files that are whole at every
@@ -55,4 +56,6 @@ pub mod provision;
 pub mod python;
 pub mod session;
 pub mod supervise;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod weights;

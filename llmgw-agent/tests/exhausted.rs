@@ -53,6 +53,9 @@ async fn without_descriptors_no_engine_is_condemned_and_none_is_left_behind() {
     reported(&supervisor, spec.id, ReplicaState::Ready).await;
     let tree = home.processes(2).await;
 
+    let leader = home.entries().remove(0).process.unwrap();
+    runtime.adopt(spec.id, &leader).await.unwrap();
+
     let hoard = Hoard::new();
     let status = troubled(&supervisor, spec.id, ReplicaState::Ready).await;
     assert!(status.hint.unwrap().contains("ulimit -n"));

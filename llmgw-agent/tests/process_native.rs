@@ -8,8 +8,8 @@ mod scene;
 use std::{ffi::OsString, fs, path::Path, process::Stdio, time::Duration};
 
 use llmgw_agent::process::{
-    DATA_DIR_MARK, Exit, Leftover, ProcessError, ProcessRuntime as _, ProcessStart, TASK_MARK,
-    identity::ProcessIdentity,
+    DATA_DIR_MARK, Exit, Leftover, Limits, ProcessError, ProcessRuntime as _, ProcessStart,
+    TASK_MARK, identity::ProcessIdentity,
 };
 use llmgw_core::{error::Coded as _, id::ReplicaId, units::Bytes};
 use scene::{Home, eventually};
@@ -232,7 +232,8 @@ async fn leftovers_are_what_carries_our_marks_and_nobody_knows() {
     };
     assert_eq!((task.replica, tree.replica), (None, Some(forgotten)));
     assert_eq!(task.processes, vec![installation.clone()]);
-    assert_eq!(tree.processes.len(), 2);
+    // With its launcher.
+    assert_eq!(tree.processes.len(), 3);
 
     runtime.end(&leftovers, GRACE).await.unwrap();
     assert!(!installation.is_alive().unwrap());
@@ -327,6 +328,7 @@ impl Home {
             args: args.to_vec(),
             env: Vec::new(),
             log: self.path().join(format!("{replica}.log")),
+            limits: Limits::default(),
         }
     }
 }

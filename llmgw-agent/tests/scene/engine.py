@@ -3,6 +3,7 @@
 
 The model file is JSON. Its keys, all optional:
   say         lines to print at the start
+  chatter     how many bytes to print then
   exit        status to end with, at once
   signal      signal to end by, at once
   loading     how often the health check is answered with 503 first
@@ -34,6 +35,8 @@ def main():
         plan = json.load(file)
     for line in plan.get("say", []):
         print(line, flush=True)
+    for _ in range(plan.get("chatter", 0) // 1024):
+        print("x" * 1023, flush=True)
     if plan.get("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(plan)
@@ -63,11 +66,11 @@ def child(kind, plan):
             os.setsid()
         elif kind == "group":
             os.setpgid(0, 0)
-        elif kind == "daemon":
+        elif kind in ("daemon", "vanished"):
             os.setsid()
             if os.fork() != 0:
                 os._exit(0)
-        if kind == "bare":
+        if kind in ("bare", "vanished"):
             # A new program, without the marks.
             code = "import os, signal; os.write(%d, b'x'); signal.pause()" % writer
             os.set_inheritable(writer, True)

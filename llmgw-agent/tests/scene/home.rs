@@ -16,7 +16,8 @@ use std::{
 use llmgw_agent::process::{
     identity::ProcessIdentity,
     inherited,
-    native::{NativeConfig, NativeRuntime},
+    launcher::Launcher,
+    native::{Containment, NativeConfig, NativeRuntime},
 };
 use llmgw_core::id::ReplicaId;
 use serde_json::{Value, json};
@@ -39,16 +40,27 @@ impl Home {
 
     /// A new life of the agent, as far as processes are concerned.
     pub(crate) fn runtime(&self) -> NativeRuntime {
+        self.runtime_in(Containment::strongest(Some(launcher()), self.path()))
+    }
+
+    /// One whose processes are kept together by what the test says.
+    pub(crate) fn runtime_in(&self, containment: Containment) -> NativeRuntime {
         let config = NativeConfig {
             data_dir: self.path().to_owned(),
             environment: environment(),
+            containment,
         };
         config.build().unwrap()
     }
 
     /// Writes a model file that tells the engine what to do.
-    pub(crate) fn plan(&self, mut plan: Value) -> PathBuf {
-        plan["pids"] = json!(self.pids_file());
+    pub(crate) fn plan(&self, plan: Value) -> PathBuf {
+        self.plan_with(plan, &self.pids_file())
+    }
+
+    /// The same, with a file of its own for the numbers of its processes.
+    pub(crate) fn plan_with(&self, mut plan: Value, pids: &Path) -> PathBuf {
+        plan["pids"] = json!(pids);
         let path = self.path().join(format!("{}.gguf", ReplicaId::generate()));
         fs::write(&path, plan.to_string()).unwrap();
         path
@@ -77,6 +89,14 @@ impl Home {
 /// What the agent's binary would hand on.
 pub(crate) fn environment() -> Vec<(OsString, OsString)> {
     inherited(std::env::vars_os())
+}
+
+/// The launcher of this crate, for test programs are none.
+pub(crate) fn launcher() -> Launcher {
+    Launcher {
+        program: env!("CARGO_BIN_EXE_llmgw-launcher").into(),
+        args: Vec::new(),
+    }
 }
 
 /// The program that stands in for an engine.

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use llmgw_agent::{
     engine::{Engine, InstalledEngine, Launch, engine},
     process::ledger::{Ledger, LedgerEntry},
-    supervise::{Failure, Parts, SuperviseConfig, SuperviseDeps, Supervisor, Timing},
+    supervise::{
+        Failure, NoGpuMemory, PORTS, Parts, SuperviseConfig, SuperviseDeps, Supervisor, Timing,
+    },
 };
 use llmgw_core::{
     clock::SystemClock,
@@ -111,11 +113,13 @@ impl Home {
         let config = SuperviseConfig {
             data_dir: self.path().to_owned(),
             timing,
+            ports: PORTS,
         };
         let deps = SuperviseDeps {
             runtime: Arc::new(self.runtime()),
             parts,
             clock: Arc::new(SystemClock::new()),
+            gpu_memory: Arc::new(NoGpuMemory),
         };
         config.build(deps).unwrap()
     }
@@ -187,5 +191,6 @@ pub(crate) fn timing() -> Timing {
         busy_patience: PATIENCE,
         drain: PATIENCE,
         grace: Duration::from_millis(500),
+        gpu_back: Duration::from_secs(1),
     }
 }

@@ -2,7 +2,6 @@
 #![cfg(feature = "testing")]
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     reason = "a test fails by panicking"
 )]

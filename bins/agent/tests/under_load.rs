@@ -70,7 +70,7 @@ async fn a_real_engine_goes_on_answering_over_a_kill_of_its_agent() {
     }
 
     let mut agent = scene.start();
-    let (mut frames, ready) = scene.ready().await;
+    let (_, ready) = scene.ready().await;
     assert_eq!(ready.replicas.len(), 1);
     assert_eq!(ready.replicas[0].endpoint.as_deref(), Some(&*endpoint));
     assert_eq!(process(&scene), before, "the same process");
@@ -79,6 +79,8 @@ async fn a_real_engine_goes_on_answering_over_a_kill_of_its_agent() {
         assert_eq!(read(stream, usize::MAX).await + 20, TOKENS);
     }
 
+    // A session to which nobody listens has ended meanwhile.
+    let mut frames = scene.accept().await;
     scene.want(&mut frames, &[]).await;
     let gone = until(&mut frames, |report| {
         report

@@ -43,17 +43,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::facts::{self, Scene};
+    use crate::facts;
 
     #[test]
     fn a_gpu_is_asked_by_the_name_behind_its_number() {
         let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machines");
-        let root = Root::at(machines.join("ubuntu-24.04-two-gpus"));
-        let scene = Scene {
-            root: root.clone(),
-            ..Scene::here("/var/lib/llmgw")
-        };
-        let found = facts::look(&facts::probes(&root), &scene);
+        let scene = facts::capture::open(&machines.join("ubuntu-24.04-two-gpus")).unwrap();
+        let found = facts::look(&facts::probes(&scene.root), &scene);
         let used: Vec<_> = found
             .gpus
             .iter()
@@ -65,7 +61,7 @@ mod tests {
             "{used:?}"
         );
         let (_told, facts) = watch::channel(found);
-        let memory = NodeGpuMemory::new(&root, facts);
+        let memory = NodeGpuMemory::new(&scene.root, facts);
         assert_eq!([memory.used(0), memory.used(1)], used[..]);
         assert_eq!(memory.used(2), None);
     }

@@ -186,6 +186,7 @@ mod tests {
             root: root.into(),
             point: "/sys/fs/cgroup".into(),
             kind: "cgroup2".into(),
+            source: "cgroup2".into(),
             options: Vec::new(),
         }]
     }

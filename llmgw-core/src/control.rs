@@ -22,6 +22,7 @@ use crate::{
         catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
         engine::ProvisionState,
         replica::ReplicaState,
+        weights::shown,
     },
     error::{Code, Coded},
     id::{KeyId, ModelName, ReplicaId},
@@ -293,17 +294,13 @@ pub fn jobs(nodes: &[NodeView], replicas: &[ReplicaView]) -> Vec<JobView> {
         if replica.state != ReplicaState::Fetching {
             continue;
         }
-        let percent = fetch.bytes_total.filter(|total| total.0 > 0).map(|total| {
-            let percent = u128::from(fetch.bytes_done.0) * 100 / u128::from(total.0);
-            u8::try_from(percent.min(100)).unwrap_or(100)
-        });
         jobs.push(JobView {
             kind: JobKind::FetchWeights,
             subject: replica.model.to_string(),
             node: replica.node,
             hostname: replica.hostname.clone(),
-            detail: format!("{} from {}", fetch.bytes_done, fetch.source),
-            percent,
+            detail: format!("{fetch} from {}", shown(&fetch.source)),
+            percent: fetch.percent(),
         });
     }
     jobs.sort_by(|a, b| {

@@ -4,6 +4,10 @@
 //! a redirect may not leave TLS and takes no `Authorization` to another host, and each wait has an end. What
 //! the bytes must be is for the caller to compare; the digest comes with them.
 //!
+//! [`Fetcher::open`] reads an address once, [`Fetcher::to_partial`] as often as it takes, going on where an earlier
+//! life has left it, and [`Fetcher::header`] reads no more than a file's beginning. [`hub`] asks a hub which files
+//! there are.
+//!
 //! Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY` and their like), certificates from the
 //! operating system. There is one TLS provider, ring.
 //!
@@ -22,8 +26,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use reqwest::{
-    Client, Response, StatusCode, Url,
-    header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION},
+    Client, RequestBuilder, Response, StatusCode, Url,
+    header::{
+        ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue, IF_RANGE, LOCATION, RANGE,
+    },
     redirect::Policy,
 };
 use rustls::{ClientConfig, RootCertStore};
@@ -32,11 +38,18 @@ use tokio::time::{Instant, timeout};
 pub use self::{
     download::{Download, Fetched},
     error::FetchError,
+    resume::{ASK_ROOM_EVERY, Watch},
 };
-use crate::units::Bytes;
+use crate::{cluster::weights::Sha256Digest, units::Bytes};
 
+pub mod beginning;
 mod download;
 mod error;
+pub mod hub;
+mod note;
+mod partial;
+mod range;
+mod resume;
 
 /// Reads addresses. Cheap to clone; connections are shared between clones.
 #[derive(Clone, Debug)]
@@ -52,6 +65,8 @@ pub struct FetchTimes {
     pub connect: Duration,
     /// For the next bytes, and for the answer's head once a connection stands.
     pub stall: Duration,
+    /// Before a connection that broke off is made again.
+    pub pause: Duration,
 }
 
 /// What is to be read.
@@ -64,6 +79,9 @@ pub struct FetchRequest {
     pub bearer: Option<String>,
     /// The size that the body must have, where it is known.
     pub size: Option<Bytes>,
+    /// The digest that the body must have, where it is known. [`Fetcher::to_partial`] compares it; for all else that is
+    /// the caller's.
+    pub sha256: Option<Sha256Digest>,
     /// The most bytes that are read.
     pub max: Bytes,
 }
@@ -107,23 +125,52 @@ impl Fetcher {
     /// # Errors
     /// When the host can't be reached, when it refuses, or when what it announces is not what was asked for.
     pub async fn open(&self, request: &FetchRequest) -> Result<Download, FetchError> {
-        let FetchRequest {
-            url,
-            bearer,
-            size,
-            max,
-        } = request;
-        let mut url = parse(url)?;
+        let (response, url) = self.follow(request, None).await?;
+        Download::check(response, &url, request.size, request.max, self.times.stall)
+    }
+
+    /// Posts a JSON text and reads the answer, of at most `max` bytes. No redirect is followed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`Download::write_to`].
+    pub async fn post(&self, request: &FetchRequest, json: String) -> Result<Vec<u8>, FetchError> {
+        let url = parse(&request.url)?;
+        let ask = self
+            .client
+            .post(url.clone())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(json);
+        let response = self.send(ask, &url, request.bearer.as_deref()).await?;
+        Download::check(response, &url, None, request.max, self.times.stall)?
+            .read()
+            .await
+    }
+
+    /// Asks, and follows redirects: the answer that is none, and the address that gave it.
+    async fn follow(
+        &self,
+        request: &FetchRequest,
+        from: Option<&resume::Start>,
+    ) -> Result<(Response, Url), FetchError> {
+        let mut url = parse(&request.url)?;
         let origin = url.origin();
         for _ in 0..=MAX_REDIRECTS {
-            let bearer = bearer.as_deref().filter(|_| url.origin() == origin);
-            let response = self.ask(&url, bearer).await?;
+            let bearer = request.bearer.as_deref().filter(|_| url.origin() == origin);
+            let mut ask = self.client.get(url.clone());
+            if let Some(resume::Start { at, to, version }) = from {
+                let to = to.map_or_else(String::new, |to| to.0.to_string());
+                ask = ask.header(RANGE, format!("bytes={}-{to}", at.0));
+                if let Some(version) = version {
+                    ask = ask.header(IF_RANGE, version.text());
+                }
+            }
+            let response = self.send(ask, &url, bearer).await?;
             let location = response.headers().get(LOCATION);
             if let Some(next) = redirect(&url, response.status(), location)? {
                 url = next;
                 continue;
             }
-            return Download::check(response, &url, *size, *max, self.times.stall);
+            return Ok((response, url));
         }
         Err(FetchError::Redirects {
             url: shown(&url),
@@ -131,12 +178,14 @@ impl Fetcher {
         })
     }
 
-    async fn ask(&self, url: &Url, bearer: Option<&str>) -> Result<Response, FetchError> {
-        let mut ask = self
-            .client
-            .get(url.clone())
-            // The bytes that are hashed are the file's own.
-            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    async fn send(
+        &self,
+        ask: RequestBuilder,
+        url: &Url,
+        bearer: Option<&str>,
+    ) -> Result<Response, FetchError> {
+        // The bytes that are hashed are the file's own.
+        let mut ask = ask.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(secret) = bearer {
             let mut value = HeaderValue::try_from(format!("Bearer {secret}"))
                 .map_err(|_| FetchError::Secret { url: shown(url) })?;
@@ -169,11 +218,13 @@ impl Fetcher {
 // === impl FetchTimes ===
 
 impl Default for FetchTimes {
-    /// 2.5 s for a connection, so that an unreachable host costs less than three; 30 s for the next bytes.
+    /// 2.5 s for a connection, so that an unreachable host costs less than three; 30 s for the next bytes; 2 s before
+    /// a broken connection is made again.
     fn default() -> Self {
         Self {
             connect: Duration::from_millis(2_500),
             stall: Duration::from_secs(30),
+            pause: Duration::from_secs(2),
         }
     }
 }
@@ -188,6 +239,7 @@ impl FetchRequest {
             url: url.into(),
             bearer: None,
             size: None,
+            sha256: None,
             max: MAX_BODY,
         }
     }
@@ -196,6 +248,12 @@ impl FetchRequest {
     #[must_use]
     pub fn with_size(self, size: Option<Bytes>) -> Self {
         Self { size, ..self }
+    }
+
+    /// The same request, for a body of this digest.
+    #[must_use]
+    pub fn with_sha256(self, sha256: Option<Sha256Digest>) -> Self {
+        Self { sha256, ..self }
     }
 
     /// The same request, reading no more than `max`.
@@ -209,6 +267,12 @@ impl FetchRequest {
     pub fn with_bearer(self, bearer: Option<String>) -> Self {
         Self { bearer, ..self }
     }
+
+    /// The address as it may stand in logs.
+    fn shown(&self) -> String {
+        Url::parse(&self.url)
+            .map_or_else(|_| "an address that is none".to_owned(), |url| shown(&url))
+    }
 }
 
 impl fmt::Debug for FetchRequest {
@@ -217,12 +281,14 @@ impl fmt::Debug for FetchRequest {
             url,
             bearer,
             size,
+            sha256,
             max,
         } = self;
         f.debug_struct("FetchRequest")
             .field("url", &Url::parse(url).as_ref().map(shown))
             .field("bearer", &bearer.as_ref().map(|_| "…"))
             .field("size", size)
+            .field("sha256", sha256)
             .field("max", max)
             .finish()
     }

@@ -10,5 +10,5 @@ mod tests;
 
 pub use self::{
     header::{Header, Limits, SafetensorsError, Tensor},
-    index::{OpenCause, OpenError, files, open},
+    index::{OpenCause, OpenError, files, open, shards},
 };

@@ -1,9 +1,11 @@
 //! Models, their profiles and their scaling: the definition that people write, and the checked form of it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::weights::{Sha256Digest, Source, Weights},
+    cluster::weights::{Sha256Digest, Source, Weights, WeightsFile, gguf_parts, is_relative},
     fingerprint::Fingerprint,
     id::{ModelName, ProfileName},
     units::Bytes,
@@ -46,12 +48,16 @@ pub struct ModelDefinition {
     pub fallbacks: Vec<String>,
     /// One place, or several in the order of preference.
     pub source: OneOrMany,
-    /// The digest of the weights; required for all sources but `file:`.
+    /// The digest of the weights; required for all sources but `file:` and `hf:`, whose hub says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// The size of the weights, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
+    /// The files, for weights of several whose hub does not say them: each with its path beside the one that the source
+    /// names, and its digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<WeightsFile>,
     /// How many replicas should run; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
@@ -166,6 +172,32 @@ impl Model {
         ))
     }
 
+    /// The same model with what was found out of it: which bytes its weights are, and what each profile needs that does
+    /// not say it. Its [fingerprint](Self::fingerprint) is another: who compares takes that of the definition.
+    #[must_use]
+    pub fn with_findings(
+        &self,
+        weights: Option<&Weights>,
+        memory: impl Fn(&Profile) -> Option<Bytes>,
+    ) -> Self {
+        let mut found = self.clone();
+        if let Some(weights) = weights {
+            found.weights.clone_from(weights);
+        }
+        for profile in &mut found.profiles {
+            if !profile.is_sized() {
+                profile.memory = memory(profile).unwrap_or(profile.memory);
+            }
+        }
+        found
+    }
+
+    /// Whether it is known what it runs and how much memory each profile needs: then it can be placed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.weights.is_pinned() && self.profiles.iter().all(Profile::is_sized)
+    }
+
     /// Tells whether this model answers to `name`.
     #[must_use]
     pub fn answers_to(&self, name: &str) -> bool {
@@ -185,6 +217,7 @@ impl TryFrom<ModelDefinition> for Model {
             source,
             sha256,
             size,
+            files,
             replicas,
             profiles,
         } = definition;
@@ -206,7 +239,7 @@ impl TryFrom<ModelDefinition> for Model {
                 None,
             ));
         }
-        let weights = checked_weights(source, sha256, size)?;
+        let weights = checked_weights(source, sha256, size, files)?;
         let replicas = replicas.unwrap_or(1);
         if replicas == 0 {
             return Err(problem(
@@ -229,6 +262,8 @@ impl TryFrom<ModelDefinition> for Model {
                 Some("a profile says how to run the model: profiles: [{memory: 1GiB}]"),
             ));
         }
+        let is_far = |source: &Source| !matches!(source, Source::File { .. } | Source::Pip { .. });
+        let can_be_estimated = weights.sources.iter().any(is_far);
         let mut checked: Vec<Profile> = Vec::new();
         for (index, profile) in profiles.into_iter().enumerate() {
             let profile = profile.checked(&format!("profiles[{index}]"))?;
@@ -238,6 +273,13 @@ impl TryFrom<ModelDefinition> for Model {
                     &field,
                     &format!("{} is named twice", profile.name),
                     None,
+                ));
+            }
+            if !profile.is_sized() && !can_be_estimated {
+                return Err(problem(
+                    &format!("profiles[{index}].memory"),
+                    &"missing, and it can't be estimated before the weights are on a node",
+                    Some("`llmgw fit` says what a file needs; then declare it: memory: 12GiB"),
                 ));
             }
             checked.push(profile);
@@ -269,6 +311,7 @@ impl From<Model> for ModelDefinition {
             sources,
             sha256,
             size,
+            files,
         } = weights;
         Self {
             name: name.to_string(),
@@ -278,6 +321,7 @@ impl From<Model> for ModelDefinition {
             source: OneOrMany::Many(sources.iter().map(ToString::to_string).collect()),
             sha256: sha256.map(|digest| digest.to_string()),
             size,
+            files,
             replicas: Some(replicas),
             profiles: profiles.into_iter().map(ProfileDefinition::from).collect(),
         }
@@ -288,6 +332,7 @@ fn checked_weights(
     source: OneOrMany,
     sha256: Option<String>,
     size: Option<Bytes>,
+    files: Vec<WeightsFile>,
 ) -> Result<Weights, DefinitionError> {
     let texts = match source {
         OneOrMany::One(text) => vec![text],
@@ -310,23 +355,105 @@ fn checked_weights(
             format!("source[{index}]")
         };
         let source: Source = text.parse().map_err(|e| problem(&field, &e, None))?;
-        if sha256.is_none() && !matches!(source, Source::File { .. }) {
-            return Err(problem(
-                "sha256",
-                &format!(
-                    "missing, and {} bytes are not used unchecked",
-                    source.scheme()
-                ),
-                Some("give the digest of the file: sha256: <64 hexadecimal digits>"),
-            ));
-        }
         sources.push(source);
     }
+    // What a hub says of its file holds for the same file elsewhere.
+    let has_hub = sources
+        .iter()
+        .any(|source| matches!(source, Source::Hub { .. }));
+    let unchecked = sources.iter().find(|source| {
+        !matches!(source, Source::File { .. }) && !has_hub && sha256.is_none() && files.is_empty()
+    });
+    if let Some(source) = unchecked {
+        return Err(problem(
+            "sha256",
+            &format!(
+                "missing, and {} bytes are not used unchecked",
+                source.scheme()
+            ),
+            Some("give the digest of the file: sha256: <64 hexadecimal digits>"),
+        ));
+    }
+    if sha256.is_some() {
+        let parts = sources
+            .iter()
+            .find_map(|source| gguf_parts(source.file_name()));
+        if let Some(parts) = parts {
+            return Err(problem(
+                "sha256",
+                &format!("one digest can't be that of {} parts", parts.len()),
+                Some(
+                    "leave it out when the source is a hub, else list each part with its digest: files: [{path: …, sha256: …}]",
+                ),
+            ));
+        }
+    }
+    check_files(&files, sha256.is_some() || size.is_some())?;
     Ok(Weights {
         sources,
         sha256,
         size,
+        files,
     })
+}
+
+fn check_files(files: &[WeightsFile], has_one_of_all: bool) -> Result<(), DefinitionError> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    if has_one_of_all {
+        let hint = Some("each file has its own");
+        return Err(problem(
+            "files",
+            &"sha256 or size is given for all as well",
+            hint,
+        ));
+    }
+    if files.len() > MAX_FILES {
+        return Err(problem(
+            "files",
+            &format!("{} are more than 2,000", files.len()),
+            None,
+        ));
+    }
+    let mut paths = BTreeSet::new();
+    for (index, file) in files.iter().enumerate() {
+        let field = format!("files[{index}].path");
+        if !is_relative(&file.path) || file.path.chars().any(char::is_control) {
+            return Err(problem(
+                &field,
+                &format!("{:?} is no path beside the source", file.path),
+                None,
+            ));
+        }
+        if !paths.insert(&file.path) {
+            return Err(problem(
+                &field,
+                &format!("{} is named twice", file.path),
+                None,
+            ));
+        }
+        if let Some(size) = file.size {
+            bounded(size, &format!("files[{index}].size"))?;
+        }
+    }
+    // A file that is a directory of another can't be laid beside it.
+    let beneath = paths.iter().find(|path| {
+        let mut above = path.as_str();
+        std::iter::from_fn(|| {
+            above = above.rsplit_once('/')?.0;
+            Some(above.to_owned())
+        })
+        .any(|above| paths.contains(&above))
+    });
+    match beneath {
+        Some(path) => Err(problem(
+            "files",
+            &format!("{path} lies beneath another of them"),
+            None,
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Refuses an amount that no machine has: sums of such would say nothing any more.
@@ -355,6 +482,7 @@ fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionEr
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_REPLICAS: u32 = 1_000;
 const MAX_SOURCES: usize = 16;
+const MAX_FILES: usize = 2_000;
 
 #[cfg(test)]
 mod tests {

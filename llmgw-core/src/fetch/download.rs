@@ -84,6 +84,16 @@ impl Download {
         self.copy(writer, progress, &write_error).await
     }
 
+    /// Reads the body into memory: to be used with a small [`FetchRequest::max`](super::FetchRequest::max).
+    ///
+    /// # Errors
+    /// As [`Download::write_to`].
+    pub async fn read(self) -> Result<Vec<u8>, FetchError> {
+        let mut body = Vec::new();
+        self.write_to(&mut body, &|_| ()).await?;
+        Ok(body)
+    }
+
     pub(super) fn check(
         response: Response,
         url: &Url,

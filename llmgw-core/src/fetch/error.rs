@@ -1,6 +1,7 @@
 use std::{error::Error, io, time::Duration};
 
 use crate::{
+    cluster::weights::Sha256Digest,
     error::{Code, Coded},
     units::Bytes,
 };
@@ -88,6 +89,24 @@ pub enum FetchError {
         /// What came, or what was announced.
         got: Bytes,
     },
+    /// The body is encoded, though the file's own bytes were asked for.
+    #[error("{url} answers with {encoding}, and not with the bytes of the file")]
+    Encoded {
+        /// The address.
+        url: String,
+        /// How it is encoded.
+        encoding: String,
+    },
+    /// The body is not what it must be.
+    #[error("{url} gives other bytes: sha256 {actual}, not the expected {expected}")]
+    Digest {
+        /// The address.
+        url: String,
+        /// What it must be.
+        expected: Sha256Digest,
+        /// What it is.
+        actual: Sha256Digest,
+    },
     /// Nothing came for too long.
     #[error("{url} sent nothing for {after:?}, after {got}")]
     Stalled {
@@ -134,9 +153,11 @@ impl Coded for FetchError {
                 _ => Code::UpstreamError,
             },
             Self::Redirects { .. } => Code::UpstreamError,
-            Self::Downgrade { .. } | Self::TooLarge { .. } | Self::Length { .. } => {
-                Code::VerificationFailed
-            }
+            Self::Downgrade { .. }
+            | Self::TooLarge { .. }
+            | Self::Length { .. }
+            | Self::Encoded { .. }
+            | Self::Digest { .. } => Code::VerificationFailed,
             Self::Stalled { .. } => Code::UpstreamTimeout,
             Self::Broken { .. } => Code::UpstreamDisconnected,
             Self::Setup { .. } | Self::Write { .. } => Code::Internal,

@@ -15,6 +15,10 @@ use crate::{
     error::{Code, Coded},
 };
 
+mod beginning;
+mod lying;
+mod resume;
+
 const BODY: &[u8] = b"sixteen bytes ok";
 
 /// Answers each connection with the next of `answers`, then closes it; the last one again and again.

@@ -123,22 +123,14 @@ pub fn open(path: &Path, limits: &Limits) -> Result<Header, OpenError> {
         let part = path.with_file_name(name);
         let header = read(&part, limits).map_err(at(&part))?;
         let part_of = Split::of(&header.metadata).map_err(|error| at(&part)(broken(error)))?;
-        let found = part_of.map_or(1, |part| part.count);
-        if found != split.count {
-            let expected = split.count;
-            return Err(at(&part)(SplitError::Stranger { expected, found }.into()));
-        }
-        let found = part_of.map_or(0, |part| part.number);
-        if found != expected {
-            return Err(at(&part)(SplitError::Misplaced { expected, found }.into()));
-        }
+        split
+            .check_part(expected, part_of)
+            .map_err(|error| at(&part)(error.into()))?;
         first.tensors.extend(header.tensors);
     }
-    let found = u64::try_from(first.tensors.len()).unwrap_or(u64::MAX);
-    if found != split.tensors {
-        let promised = split.tensors;
-        return Err(at(path)(SplitError::Tensors { promised, found }.into()));
-    }
+    split
+        .check_whole(&first)
+        .map_err(|error| at(path)(error.into()))?;
     Ok(first)
 }
 
@@ -181,6 +173,40 @@ impl Split {
             count,
             tensors: metadata.number("split.tensors.count")?.unwrap_or(0),
         }))
+    }
+
+    /// Checks that a file, which says `found` of itself, is the part of this set that its name says, from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`SplitError`] when it is of another set, or another part.
+    pub fn check_part(&self, expected: u64, found: Option<Self>) -> Result<(), SplitError> {
+        let count = found.map_or(1, |part| part.count);
+        if count != self.count {
+            return Err(SplitError::Stranger {
+                expected: self.count,
+                found: count,
+            });
+        }
+        let found = found.map_or(0, |part| part.number);
+        if found != expected {
+            return Err(SplitError::Misplaced { expected, found });
+        }
+        Ok(())
+    }
+
+    /// Checks that a header with the tensors of all files has as many as were promised.
+    ///
+    /// # Errors
+    ///
+    /// [`SplitError`] when it has more or fewer.
+    pub fn check_whole(&self, all: &Header) -> Result<(), SplitError> {
+        let found = u64::try_from(all.tensors.len()).unwrap_or(u64::MAX);
+        if found != self.tensors {
+            let promised = self.tensors;
+            return Err(SplitError::Tensors { promised, found });
+        }
+        Ok(())
     }
 
     /// The names of all files, given that of the first.

@@ -284,7 +284,7 @@ impl fmt::Display for Awaited {
 }
 
 /// A span in its largest whole unit: `41 min`.
-fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..7_200 => format!("{} min", seconds / 60),

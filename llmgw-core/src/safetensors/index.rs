@@ -131,7 +131,11 @@ fn read_index(path: &Path, limits: &Limits) -> io::Result<Vec<u8>> {
 }
 
 /// The names of the files in the index, each once.
-pub(super) fn shards(text: &[u8], limits: &Limits) -> Result<BTreeSet<String>, OpenCause> {
+///
+/// # Errors
+///
+/// [`OpenCause::Index`] when it is none, or names what is no file beside it.
+pub fn shards(text: &[u8], limits: &Limits) -> Result<BTreeSet<String>, OpenCause> {
     let refuse = |field: String, problem: String| OpenCause::Index { field, problem };
     let index: Index = serde_json::from_slice(text)
         .map_err(|error| refuse("weight_map".to_owned(), error.to_string()))?;

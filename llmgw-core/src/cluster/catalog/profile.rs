@@ -32,8 +32,10 @@ pub struct ProfileDefinition {
     /// The engine; `llamacpp` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// Main memory that one replica needs in all: weights, cache and buffers. With shards: that each of them needs.
-    pub memory: Bytes,
+    /// Main memory that one replica needs in all: weights, cache and buffers. With shards: that each of them needs. When
+    /// absent, the control plane reads the header of the weights, where a server has them, and estimates it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
     /// Tokens of context for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
@@ -73,7 +75,8 @@ pub struct Profile {
     pub name: ProfileName,
     /// The program that runs it.
     pub engine: EngineName,
-    /// Main memory that one replica, or each of its shards, needs in all.
+    /// Main memory that one replica, or each of its shards, needs in all; zero until the control plane has estimated
+    /// what the definition does not say.
     pub memory: Bytes,
     /// Context for each request.
     pub context: Tokens,
@@ -82,6 +85,16 @@ pub struct Profile {
     /// What else it needs of its nodes.
     #[serde(flatten)]
     pub needs: Needs,
+}
+
+// === impl Profile ===
+
+impl Profile {
+    /// Whether it is known how much memory it needs.
+    #[must_use]
+    pub fn is_sized(&self) -> bool {
+        self.memory > Bytes::ZERO
+    }
 }
 
 // === impl ProfileDefinition ===
@@ -93,7 +106,7 @@ impl ProfileDefinition {
         Self {
             name: None,
             engine: None,
-            memory,
+            memory: Some(memory),
             context: None,
             parallel: None,
             gpus: None,
@@ -140,9 +153,10 @@ impl ProfileDefinition {
                 Some("use llamacpp"),
             ));
         }
-        if memory == Bytes::ZERO {
+        if memory == Some(Bytes::ZERO) {
             return Err(problem(&field("memory"), &"0 B can't hold a model", None));
         }
+        let memory = memory.unwrap_or(Bytes::ZERO);
         bounded(memory, &field("memory"))?;
         if let Some(disk) = disk {
             bounded(disk, &field("disk"))?;
@@ -207,7 +221,7 @@ impl From<Profile> for ProfileDefinition {
         Self {
             name: Some(name.to_string()),
             engine: Some(engine.to_string()),
-            memory,
+            memory: (memory > Bytes::ZERO).then_some(memory),
             context: Some(context.0),
             parallel: Some(parallel),
             gpus: gpus.map(|gpus| GpusDefinition {

@@ -338,6 +338,7 @@ pub(super) async fn listed(control: &Control, name: &ModelName) -> Result<ModelV
 
 pub(super) fn definition(name: &str, aliases: &[&str], memory: Bytes) -> ModelDefinition {
     ModelDefinition {
+        files: Vec::new(),
         name: name.to_owned(),
         description: String::new(),
         aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),

@@ -73,6 +73,7 @@ impl MemoryControl {
 
 fn definition(name: &str, memory: Bytes) -> ModelDefinition {
     ModelDefinition {
+        files: Vec::new(),
         name: name.to_owned(),
         description: String::new(),
         aliases: Vec::new(),
@@ -215,9 +216,13 @@ fn fetching() -> ReplicaView {
         age_seconds: 95,
         in_flight: 0,
         fetch: Some(FetchProgress {
-            source: ours("hf:org/qwen/q4.gguf"),
-            bytes_done: Bytes::gib(2),
-            bytes_total: Some(Bytes::gib(8)),
+            bytes_per_second: Some(Bytes::mib(12)),
+            eta_seconds: Some(512),
+            ..FetchProgress::new(
+                ours("hf:org/qwen/q4.gguf"),
+                Bytes::gib(2),
+                Some(Bytes::gib(8)),
+            )
         }),
         ..serving()
     }

@@ -22,6 +22,7 @@ pub(super) fn model(name: &str) -> Result<StoredModel, Failure> {
 /// A model that uses every part of a definition.
 pub(super) fn model_described(name: &str, description: &str) -> Result<StoredModel, Failure> {
     let definition = ModelDefinition {
+        files: Vec::new(),
         name: name.to_owned(),
         description: description.to_owned(),
         aliases: vec![format!("{name}-alias")],

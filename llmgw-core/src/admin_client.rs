@@ -27,14 +27,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     api::{
         admin::{
-            Added, CreatedKey, Explanation, JobView, KeyRequest, KeyView, ModelView, NodeView,
-            Removed, ReplicaView, Retried, Revoked, SettingsView, Summary, UsageView,
+            Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
+            ModelView, NodeView, OrphanView, Removed, ReplicaView, Retried, Revoked, SettingsView,
+            Summary, UsageView,
         },
         decision::Decision,
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
-    cluster::{audit::AuditEntry, catalog::ModelDefinition},
-    control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy},
+    cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
+    control::{
+        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage, Tenancy,
+    },
     error::Code,
     id::{KeyId, ModelName},
 };
@@ -87,7 +90,8 @@ impl AdminClient {
             accounts: Arc::<Self>::clone(&shared),
             settings: Arc::<Self>::clone(&shared),
             jobs: Arc::<Self>::clone(&shared),
-            audit: shared,
+            audit: Arc::<Self>::clone(&shared),
+            storage: shared,
         }
     }
 
@@ -254,6 +258,21 @@ impl Settings for AdminClient {
 impl Jobs for AdminClient {
     async fn jobs(&self) -> Result<Vec<JobView>, ControlError> {
         self.read("jobs", None).await
+    }
+}
+
+#[async_trait]
+impl Storage for AdminClient {
+    async fn orphans(&self) -> Result<Vec<OrphanView>, ControlError> {
+        let url = self.route(&["weights", "orphans"]);
+        self.ask(Method::GET, url, None).await
+    }
+
+    async fn collect(&self, digests: &[Sha256Digest]) -> Result<Vec<OrphanView>, ControlError> {
+        let digests = digests.to_vec();
+        let json = body("the list", &CollectRequest { digests })?;
+        let url = self.route(&["weights", "collect"]);
+        self.ask(Method::POST, url, Some(json)).await
     }
 }
 

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, ReplicaView,
-            SettingsView, Summary, UsageView,
+            CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, OrphanView,
+            ReplicaView, SettingsView, Summary, UsageView,
         },
         decision::Decision,
         whatif::{Change, Outcome, Snapshot},
@@ -22,7 +22,7 @@ use crate::{
         catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
         engine::ProvisionState,
         replica::ReplicaState,
-        weights::shown,
+        weights::{Sha256Digest, shown},
     },
     error::{Code, Coded},
     id::{KeyId, ModelName, ReplicaId},
@@ -46,6 +46,8 @@ pub struct Control {
     pub jobs: Arc<dyn Jobs>,
     /// What was ordered.
     pub audit: Arc<dyn Audit>,
+    /// Weights on the nodes' disks.
+    pub storage: Arc<dyn Storage>,
 }
 
 /// Models: what should run.
@@ -155,6 +157,25 @@ pub trait Settings: fmt::Debug + Send + Sync + 'static {
 pub trait Jobs: fmt::Debug + Send + Sync + 'static {
     /// All jobs, by node, then by subject.
     async fn jobs(&self) -> Result<Vec<JobView>, ControlError>;
+}
+
+/// Weights on the nodes' disks that no model refers to.
+///
+/// # Contract
+/// * Answers come from memory and may be older than now by a minute: a node says what lies on its disk.
+/// * Nothing is removed that was not listed, that a model refers to, that a replica uses, or that lies on a disk which
+///   another node shares that does not say what it uses. The node itself has the last word.
+#[async_trait]
+pub trait Storage: fmt::Debug + Send + Sync + 'static {
+    /// All such weights, by node, then by digest. A node whose agent is too old to say lists none.
+    async fn orphans(&self) -> Result<Vec<OrphanView>, ControlError>;
+
+    /// Orders these weights to be removed from every node that lists them, and answers with those: with
+    /// [`OrphanView::kept`] where they stay, and why.
+    ///
+    /// MUST refuse a digest that is listed nowhere ([`Code::NotFound`]), and an empty list
+    /// ([`Code::InvalidRequest`]).
+    async fn collect(&self, digests: &[Sha256Digest]) -> Result<Vec<OrphanView>, ControlError>;
 }
 
 /// What was ordered, by whom.
@@ -307,6 +328,38 @@ pub fn jobs(nodes: &[NodeView], replicas: &[ReplicaView]) -> Vec<JobView> {
         (&a.hostname, a.node, &a.subject, a.kind).cmp(&(&b.hostname, b.node, &b.subject, b.kind))
     });
     jobs
+}
+
+/// The subject of an order to collect these weights, as it stands in the audit log.
+#[must_use]
+pub fn collected(digests: &[Sha256Digest]) -> String {
+    let texts: Vec<String> = digests.iter().map(ToString::to_string).collect();
+    texts.join(" ")
+}
+
+/// The listed weights of these digests, as [`Storage::collect`] must choose them.
+///
+/// # Errors
+/// What `collect` must answer.
+pub fn chosen_orphans(
+    listed: Vec<OrphanView>,
+    digests: &[Sha256Digest],
+) -> Result<Vec<OrphanView>, ControlError> {
+    if digests.is_empty() {
+        return Err(
+            ControlError::new(Code::InvalidRequest, "digests: there is none")
+                .with_hint("`llmgw ctl weights orphans` lists what can be collected"),
+        );
+    }
+    let is_listed = |digest: &&Sha256Digest| listed.iter().any(|one| one.sha256 == **digest);
+    if let Some(digest) = digests.iter().find(|digest| !is_listed(digest)) {
+        let message = format!("no node has weights {digest} that no model refers to");
+        return Err(ControlError::new(Code::NotFound, message)
+            .with_hint("`llmgw ctl weights orphans` lists what can be collected"));
+    }
+    let mut chosen = listed;
+    chosen.retain(|one| digests.contains(&one.sha256));
+    Ok(chosen)
 }
 
 /// Checks a key's name as [`Tenancy::create_key`] must.

@@ -13,7 +13,7 @@ use crate::{
         engine::{Provision, WantedEngine},
         node::{Fabric, NodeState, Os, Warning},
         replica::ReplicaState,
-        weights::FetchProgress,
+        weights::{FetchProgress, Sha256Digest},
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
@@ -126,6 +126,9 @@ pub struct NodeView {
     pub agent_version: String,
     /// Replicas that it has.
     pub replicas: usize,
+    /// Models whose weights lie on its disk, whole and checked; absent when its agent does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models_on_disk: Option<Vec<ModelName>>,
 }
 
 /// A GPU of a [`NodeView`] that nothing is placed on.
@@ -193,8 +196,12 @@ pub struct ProfileView {
     pub name: ProfileName,
     /// Its engine.
     pub engine: String,
-    /// Main memory for one replica.
-    pub memory: Bytes,
+    /// Main memory for one replica; absent while what its definition does not say is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Whether that was estimated from what the weights say of themselves, and not declared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub memory_estimated: bool,
     /// Context for each request.
     pub context: Tokens,
     /// Requests at the same time.
@@ -335,10 +342,48 @@ pub struct SettingsView {
     /// Which policy places, such as `scarcity` or `spread`.
     #[serde(default)]
     pub placement_policy: String,
+    /// Whether weights that were used longest ago may be removed when there is no room for others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evict_weights: bool,
+    /// The address that `mirror:` sources are fetched beneath; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// How long the lease lasts, in seconds.
     pub lease_ttl_seconds: u64,
     /// How long agents are listened for before anything is placed, in seconds.
     pub settle_seconds: u64,
+}
+
+/// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct OrphanView {
+    /// What they are.
+    pub sha256: Sha256Digest,
+    /// Where they lie.
+    pub node: NodeId,
+    /// What people call that node.
+    pub hostname: String,
+    /// What the file is called.
+    pub name: String,
+    /// How much they take.
+    pub size: Bytes,
+    /// When a replica was last started on them, by the node's clock; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<Timestamp>,
+    /// Whether their removal was ordered, and the node has not said yet that they are gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub collecting: bool,
+    /// Why they would not be removed now; absent when they would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+/// `POST weights/collect`
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectRequest {
+    /// Which of the weights that `GET weights/orphans` has listed; they are removed from every node that lists them.
+    pub digests: Vec<Sha256Digest>,
 }
 
 /// `GET jobs`, one of.

@@ -15,6 +15,7 @@ use crate::{
         engine::{Provision, WantedEngine},
         node::NodeFacts,
         replica::{ReplicaSpec, ReplicaStatus},
+        weights::{WeightsOnDisk, WeightsOrders},
     },
     id::NodeId,
 };
@@ -103,6 +104,9 @@ pub struct NodeReport {
     pub provision: Vec<Provision>,
     /// Everything that it runs, is about to run, or ran and failed.
     pub replicas: Vec<ReplicaStatus>,
+    /// The weights that lie on its disk, by digest; absent while it has not looked, and of an agent that is too old to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Vec<WeightsOnDisk>>,
 }
 
 /// All that should be, on a node.
@@ -116,6 +120,9 @@ pub struct DesiredState {
     pub engines: Vec<WantedEngine>,
     /// Replicas to run; what is not here is to be stopped.
     pub replicas: Vec<ReplicaSpec>,
+    /// What to do about weights, besides fetching those of the replicas.
+    #[serde(default, skip_serializing_if = "WeightsOrders::is_empty")]
+    pub weights: WeightsOrders,
 }
 
 impl std::fmt::Debug for Hello {
@@ -152,6 +159,20 @@ mod tests {
         let frame: ToAgent =
             serde_json::from_str(r#"{"kind":"welcome","protocol":2,"mood":"good"}"#).unwrap();
         assert_eq!(frame, ToAgent::Welcome { protocol: 2 });
+    }
+
+    #[test]
+    fn what_an_older_peer_does_not_say_is_not_known() {
+        let report: NodeReport = serde_json::from_str(
+            r#"{"revision":0,"epoch":0,"facts":{"hostname":"a","arch":"x","agent_version":"0"},
+                "provision":[],"replicas":[]}"#,
+        )
+        .unwrap();
+        assert_eq!(report.weights, None);
+        let desired: DesiredState =
+            serde_json::from_str(r#"{"epoch":1,"revision":1,"engines":[],"replicas":[]}"#).unwrap();
+        assert!(desired.weights.is_empty());
+        assert!(!serde_json::to_string(&desired).unwrap().contains("weights"));
     }
 
     #[test]

@@ -138,6 +138,15 @@ pub enum Awaited {
         /// How far it is, in the node's own words.
         state: String,
     },
+    /// A replica of the model itself that is on its way up, and whose weights are being fetched.
+    Weights {
+        /// Which.
+        replica: ReplicaId,
+        /// What people call its node.
+        hostname: String,
+        /// How far the fetch is: `2.0 GiB of 8.0 GiB (25 %)`.
+        state: String,
+    },
     /// A replica that is on its way out.
     Leaving {
         /// Which.
@@ -272,6 +281,15 @@ impl fmt::Display for Awaited {
                 hostname,
                 state,
             } => write!(f, "{hostname}: {engine} is {state}"),
+            Self::Weights {
+                replica,
+                hostname,
+                state,
+            } => write!(
+                f,
+                "{hostname}: weights for {} are being fetched: {state}",
+                replica.short()
+            ),
             Self::Leaving {
                 replica,
                 model,

@@ -69,6 +69,7 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     more::keys_that_cannot_be_are_refused(control).await?;
     more::declared_models_are_in_the_settings(fixture).await?;
     more::jobs_are_ordered(control).await?;
+    more::what_is_not_listed_is_not_collected(control).await?;
     more::orders_are_written_down(control).await?;
     more::a_question_says_what_would_be_and_changes_nothing(fixture).await?;
     more::changes_that_cannot_be_made_are_named(fixture).await?;

@@ -11,8 +11,8 @@ use super::{trial::trial, what_if::Scene};
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, ProfileView,
-            ReplicaView, SettingsView, Summary, UsageView,
+            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
+            ProfileView, ReplicaView, SettingsView, Summary, UsageView,
         },
         decision::Decision,
         whatif::{Change, Outcome, Snapshot},
@@ -23,10 +23,11 @@ use crate::{
         catalog::{Model, ModelDefinition, Profile},
         node::NodeState,
         replica::ReplicaState,
+        weights::Sha256Digest,
     },
     control::{
-        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Tenancy,
-        check_addition, check_key_name, check_removal, jobs,
+        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage, Tenancy,
+        check_addition, check_key_name, check_removal, chosen_orphans, collected, jobs,
     },
     error::Code,
     id::{KeyId, ModelName},
@@ -49,6 +50,7 @@ struct State {
     decisions: Vec<Decision>,
     keys: BTreeMap<KeyId, KeyView>,
     audit: Vec<AuditEntry>,
+    orphans: Vec<OrphanView>,
     failure: Option<ControlError>,
 }
 
@@ -74,6 +76,7 @@ impl MemoryControl {
             settings: Arc::<Self>::clone(self),
             jobs: Arc::<Self>::clone(self),
             audit: Arc::<Self>::clone(self),
+            storage: Arc::<Self>::clone(self),
         }
     }
 
@@ -111,6 +114,11 @@ impl MemoryControl {
     /// Shows these decisions from now on, the first first.
     pub fn set_decisions(&self, decisions: Vec<Decision>) {
         self.lock().decisions = decisions;
+    }
+
+    /// Shows these weights that no model refers to from now on, by node, then by digest.
+    pub fn set_orphans(&self, orphans: Vec<OrphanView>) {
+        self.lock().orphans = orphans;
     }
 
     /// Answers every question with this failure, until it is taken back.
@@ -347,6 +355,8 @@ impl Settings for MemoryControl {
             models: declared.map(|kept| kept.model.clone().into()).collect(),
             engines: Vec::new(),
             placement_policy: "scarcity".to_owned(),
+            evict_weights: false,
+            mirror: None,
             lease_ttl_seconds: 10,
             settle_seconds: 0,
         })
@@ -358,6 +368,23 @@ impl Jobs for MemoryControl {
     async fn jobs(&self) -> Result<Vec<JobView>, ControlError> {
         let state = self.answering()?;
         Ok(jobs(&state.nodes, &state.replicas))
+    }
+}
+
+#[async_trait]
+impl Storage for MemoryControl {
+    async fn orphans(&self) -> Result<Vec<OrphanView>, ControlError> {
+        Ok(self.answering()?.orphans.clone())
+    }
+
+    async fn collect(&self, digests: &[Sha256Digest]) -> Result<Vec<OrphanView>, ControlError> {
+        let mut state = self.answering()?;
+        let mut chosen = chosen_orphans(state.orphans.clone(), digests)?;
+        state.note("weights.collect", &collected(digests));
+        for one in chosen.iter_mut().chain(&mut state.orphans) {
+            one.collecting = digests.contains(&one.sha256) && one.kept.is_none();
+        }
+        Ok(chosen)
     }
 }
 
@@ -459,7 +486,8 @@ fn profile_view(profile: &Profile) -> ProfileView {
     ProfileView {
         name: profile.name.clone(),
         engine: profile.engine.to_string(),
-        memory: profile.memory,
+        memory: profile.is_sized().then_some(profile.memory),
+        memory_estimated: !profile.is_sized(),
         context: profile.context,
         parallel: profile.parallel,
     }

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     api::{admin::KeyView, whatif::Change},
-    cluster::audit::{AuditEntry, ChainHead, verify_chain},
+    cluster::{
+        audit::{AuditEntry, ChainHead, verify_chain},
+        weights::Sha256Digest,
+    },
     control::Control,
     error::Code,
     id::KeyId,
@@ -52,6 +55,42 @@ pub(super) async fn a_key_is_listed_from_its_making_to_its_revocation(
         &before,
         &keys(control).await?,
     )
+}
+
+pub(super) async fn what_is_not_listed_is_not_collected(
+    control: &Control,
+) -> Result<(), Violation> {
+    let listed = done("weights to collect", control.storage.orphans().await)?;
+    holds(
+        "weights come by node, then by digest",
+        listed.is_sorted_by_key(|one| (one.hostname.clone(), one.node, one.sha256)),
+        &listed,
+    )?;
+    refused(
+        "nothing is collected that was not named",
+        Code::InvalidRequest,
+        control.storage.collect(&[]).await,
+    )?;
+    // Nobody has weights of this digest: it is that of no file.
+    let nowhere = Sha256Digest([0; 32]);
+    refused(
+        "what is listed nowhere is not collected",
+        Code::NotFound,
+        control.storage.collect(&[nowhere]).await,
+    )?;
+    let may_stay = listed.iter().find(|one| one.kept.is_some());
+    if let Some(kept) = may_stay {
+        let answer = control.storage.collect(&[kept.sha256]).await;
+        let answer = done("an order to collect what has to stay", answer)?;
+        holds(
+            "what has to stay is not collected, and the answer says why",
+            answer
+                .iter()
+                .any(|one| one.sha256 == kept.sha256 && one.kept.is_some() && !one.collecting),
+            &answer,
+        )?;
+    }
+    Ok(())
 }
 
 pub(super) async fn keys_that_cannot_be_are_refused(control: &Control) -> Result<(), Violation> {

@@ -90,7 +90,7 @@ pub(super) async fn a_model_is_listed_from_its_addition_to_its_removal(
     equal("desired", &replicas, &Some(view.desired))?;
     holds(
         "the profiles are shown",
-        matches!(view.profiles.as_slice(), [only] if only.memory == Bytes::mib(64)),
+        matches!(view.profiles.as_slice(), [only] if only.memory == Some(Bytes::mib(64))),
         &view.profiles,
     )?;
     done("a retry", control.catalog.retry(&name).await)?;

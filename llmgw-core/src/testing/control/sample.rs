@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{Fixture, MemoryControl};
 use crate::{
     api::{
-        admin::{NodeView, Origin, ReplicaView, UsageView},
+        admin::{NodeView, Origin, OrphanView, ReplicaView, UsageView},
         decision::{Decision, Leaving, Outcome},
     },
     clock::Timestamp,
@@ -16,7 +16,7 @@ use crate::{
         engine::{Provision, ProvisionState},
         node::{NodeState, Os, Warning},
         replica::ReplicaState,
-        weights::FetchProgress,
+        weights::{FetchProgress, Sha256Digest},
     },
     fingerprint::Fingerprint,
     id::{ModelName, NodeId, ReplicaId},
@@ -56,6 +56,7 @@ impl MemoryControl {
         memory.set_replicas(vec![serving(), fetching(), failed()]);
         memory.set_usage(usage());
         memory.set_decisions(decisions());
+        memory.set_orphans(orphans());
         Arc::new(memory)
     }
 
@@ -126,6 +127,7 @@ fn well() -> NodeView {
         last_seen_ago: 2,
         agent_version: "0.1.0".to_owned(),
         replicas: 2,
+        models_on_disk: Some(vec![ours("smollm2-135m")]),
     }
 }
 
@@ -186,6 +188,7 @@ fn old() -> NodeView {
         last_seen_ago: 1,
         agent_version: "0.0.9".to_owned(),
         replicas: 0,
+        models_on_disk: None,
     }
 }
 
@@ -264,6 +267,29 @@ fn usage() -> Vec<UsageView> {
             completion_tokens: Tokens(89_012),
         },
     ]
+}
+
+/// Weights that may go, and weights that have to stay for now.
+fn orphans() -> Vec<OrphanView> {
+    let old = OrphanView {
+        sha256: Sha256Digest([0xab; 32]),
+        node: node_id(1),
+        hostname: "alpha".to_owned(),
+        name: "old-q4.gguf".to_owned(),
+        size: Bytes::gib(4),
+        last_used: Some(Timestamp(1_790_000_000_000)),
+        collecting: false,
+        kept: None,
+    };
+    let held = OrphanView {
+        sha256: Sha256Digest([0xcd; 32]),
+        name: "removed-q8.gguf".to_owned(),
+        size: Bytes::gib(9),
+        last_used: None,
+        kept: Some("a replica on alpha still runs on them".to_owned()),
+        ..old.clone()
+    };
+    vec![old, held]
 }
 
 /// A model that was placed, one that can't be, one that was placed and failed, and the last decision on one that was

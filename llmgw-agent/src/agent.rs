@@ -88,7 +88,8 @@ impl Agent {
         if let Some(hub) = &config.hub {
             weights.hub.clone_from(hub);
         }
-        let weights = WeightsStore::new(weights)?;
+        weights.clock = Arc::clone(&clock);
+        let weights = Arc::new(WeightsStore::new(weights)?);
         let engines = Arc::new(Engines::new(provisioner, Arc::clone(&clock)));
         let probes = Arc::new(facts::probes(&config.root));
         let facts = NodeFacts {
@@ -109,7 +110,7 @@ impl Agent {
                 runtime: Arc::clone(&runtime) as _,
                 parts: Arc::new(NodeParts::new(
                     Arc::clone(&engines),
-                    weights,
+                    Arc::clone(&weights),
                     facts.subscribe(),
                 )),
                 clock: Arc::clone(&clock),
@@ -129,6 +130,7 @@ impl Agent {
             facts: found,
             provision: Vec::new(),
             replicas: Vec::new(),
+            weights: None,
         };
         Ok(Self {
             fence,
@@ -137,6 +139,7 @@ impl Agent {
                 home,
                 runtime,
                 engines,
+                weights,
                 supervisor,
                 clock,
                 probes,

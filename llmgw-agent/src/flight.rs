@@ -25,6 +25,7 @@ where
 }
 
 /// Tells those who wait how far the work is; only the latest word counts.
+#[derive(Debug)]
 pub(crate) struct Progress<P>(watch::Sender<Option<P>>);
 
 struct Flight<P, T>

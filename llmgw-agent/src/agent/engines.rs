@@ -54,7 +54,7 @@ pub(super) struct Installation {
 #[derive(Debug)]
 pub(super) struct NodeParts {
     engines: Arc<Engines>,
-    weights: WeightsStore,
+    weights: Arc<WeightsStore>,
     facts: watch::Receiver<NodeFacts>,
 }
 
@@ -207,7 +207,7 @@ impl Installation {
 impl NodeParts {
     pub(super) fn new(
         engines: Arc<Engines>,
-        weights: WeightsStore,
+        weights: Arc<WeightsStore>,
         facts: watch::Receiver<NodeFacts>,
     ) -> Self {
         Self {

@@ -5,7 +5,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use llmgw_core::{
     api::agent::{DesiredState, Hello, NodeReport, PROTOCOL},
     clock::Clock,
-    cluster::node::{NodeFacts, Warning},
+    cluster::{
+        node::{NodeFacts, Warning},
+        replica::ReplicaSpec,
+    },
     error::Chain,
 };
 use tokio::sync::watch;
@@ -21,6 +24,7 @@ use crate::{
         time::ServerTime,
     },
     supervise::{Ending, Supervisor, Timing},
+    weights::WeightsStore,
 };
 
 /// What the agent's tasks share.
@@ -30,6 +34,7 @@ pub(super) struct Core {
     pub(super) home: Home,
     pub(super) runtime: Arc<NativeRuntime>,
     pub(super) engines: Arc<Engines>,
+    pub(super) weights: Arc<WeightsStore>,
     pub(super) supervisor: Supervisor,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) probes: Arc<Vec<Box<dyn Probe>>>,
@@ -109,6 +114,7 @@ impl Core {
         tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).keep_looking()));
         tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).keep_reporting()));
         tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).follow(fence)));
+        tasks.spawn(until_stopped().run_until_cancelled_owned(Arc::clone(&self).keep_stock()));
         tasks.spawn(Arc::clone(&self).converse(connector));
         tasks.close();
 
@@ -146,6 +152,32 @@ impl Core {
         }
     }
 
+    /// Looks at the weights on the disk, collects what was ordered, and removes what was abandoned.
+    async fn keep_stock(self: Arc<Self>) {
+        let mut cleared_at = None;
+        loop {
+            let now = tokio::time::Instant::now();
+            if cleared_at.is_none_or(|at| now.saturating_duration_since(at) >= CLEAR_EVERY) {
+                self.weights.remove_abandoned().await;
+                cleared_at = Some(now);
+            }
+            self.weights.look().await;
+            self.weights.collect().await;
+            // What others do on the disk is noticed by looking again.
+            drop(tokio::time::timeout(LOOK_AT_WEIGHTS_EVERY, self.weights.ordered()).await);
+        }
+    }
+
+    /// The weights of every replica that is asked for or still here: none of them may be removed.
+    fn note_weights_in_use(&self, asked_for: &[ReplicaSpec]) {
+        let statuses = self.supervisor.statuses();
+        let statuses = statuses.borrow();
+        let here = statuses.values().map(|status| &status.spec);
+        let specs = here.chain(asked_for);
+        let digests = specs.flat_map(|spec| spec.weights.digests()).collect();
+        self.weights.set_in_use(digests);
+    }
+
     /// Makes a report whenever something that is in it has changed.
     async fn keep_reporting(self: Arc<Self>) {
         let mut facts = self.facts.subscribe();
@@ -154,6 +186,7 @@ impl Core {
         let mut followed = self.followed.subscribe();
         let (mut address, mut time) = (self.address.subscribe(), self.time.subscribe());
         let mut gpus = self.supervisor.gpu_problems();
+        let mut stock = self.weights.stock();
         loop {
             self.publish();
             // The senders live in `self`, so that none of these can fail.
@@ -165,11 +198,15 @@ impl Core {
                 _ = address.changed() => {}
                 _ = time.changed() => {}
                 _ = gpus.changed() => {}
+                _ = stock.changed() => {}
             }
         }
     }
 
     fn publish(&self) {
+        let desired = self.desired.borrow().clone();
+        let asked_for = desired.map(|state| state.replicas).unwrap_or_default();
+        self.note_weights_in_use(&asked_for);
         let Followed {
             rank: Rank { epoch, revision },
             highest,
@@ -212,6 +249,7 @@ impl Core {
                 .values()
                 .cloned()
                 .collect(),
+            weights: self.weights.stock().borrow().clone(),
         };
         self.report.send_if_modified(|report| {
             let changed = *report != next;
@@ -238,6 +276,8 @@ impl Core {
                 match passed {
                     Ok(()) => {
                         self.engines.want(&state.engines);
+                        self.weights.follow(state.weights);
+                        self.note_weights_in_use(&state.replicas);
                         self.supervisor.converge(&state.replicas);
                         let rank = fence.highest();
                         self.note(Followed {
@@ -368,6 +408,12 @@ impl Drop for Core {
 
 /// Free memory and disk change all the time, and are looked at by a planner that leaves a reserve.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A listing of a few directories; what the agent itself does is known at once.
+const LOOK_AT_WEIGHTS_EVERY: Duration = Duration::from_secs(60);
+
+/// What was abandoned was so for a week.
+const CLEAR_EVERY: Duration = Duration::from_secs(86_400);
 
 const FIRST_FACTS_WITHIN: Duration = Duration::from_secs(5);
 

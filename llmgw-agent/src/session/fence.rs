@@ -145,6 +145,8 @@ impl Coded for FenceError {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_core::cluster::weights::WeightsOrders;
+
     use super::*;
 
     fn state(epoch: u64, revision: u64) -> DesiredState {
@@ -153,6 +155,7 @@ mod tests {
             revision,
             engines: Vec::new(),
             replicas: Vec::new(),
+            weights: WeightsOrders::default(),
         }
     }
 

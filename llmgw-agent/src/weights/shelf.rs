@@ -7,10 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 
 use llmgw_bundle::digest::Digested;
-use llmgw_core::cluster::weights::{Sha256Digest, Source};
+use llmgw_core::{
+    clock::Timestamp,
+    cluster::weights::{Sha256Digest, Source},
+    fingerprint::Fingerprint,
+};
 use tokio::{fs, task::spawn_blocking};
 
 use super::{
@@ -47,6 +52,11 @@ impl Shelf {
         self.digest
     }
 
+    /// Whether something whole was here when it was looked at last.
+    pub(super) fn has_something(&self) -> bool {
+        self.record().is_file()
+    }
+
     /// The whole file, if it is here. One that was changed since it was checked is read again, and removed when
     /// it is not what it was; so is one that a crash has left without its record.
     pub(super) async fn find(&self) -> Result<Option<PathBuf>, WeightsError> {
@@ -78,21 +88,21 @@ impl Shelf {
         Ok(None)
     }
 
-    /// Makes the directory, and removes what earlier attempts have left in it.
+    /// Makes the directory, and removes what earlier attempts have left in it that can't be continued.
     pub(super) async fn clear(&self) -> Result<(), WeightsError> {
         fs::create_dir_all(&self.directory)
             .await
             .map_err(failed("making", &self.directory))?;
         for path in self.entries().await? {
-            if is_partial(&path) {
+            if is_scratch(&path) {
                 remove(&path).await.map_err(failed("removing", &path))?;
             }
         }
         Ok(())
     }
 
-    /// Where to write the file of `source`: names that no earlier attempt, and no thread that still ends one,
-    /// writes to.
+    /// Where to write the file of `source`: the same partial file each time, so that it is continued, and a directory
+    /// for the rest that no earlier attempt, and no thread that still ends one, writes to.
     pub(super) async fn place(&self, source: &Source) -> Result<Place, SourceError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.directory)
@@ -104,11 +114,10 @@ impl Shelf {
             })?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = file_name(source);
+        let of = Fingerprint::of_bytes(shown(source).as_bytes());
         Ok(Place {
-            partial: self.directory.join(format!("{name}.{number}{PARTIAL}")),
-            scratch: self
-                .directory
-                .join(format!("{name}.{number}.scratch{PARTIAL}")),
+            partial: self.directory.join(format!("{name}.{of}{PARTIAL}")),
+            scratch: self.directory.join(format!("{name}.{number}{SCRATCH}")),
         })
     }
 
@@ -120,6 +129,7 @@ impl Shelf {
         digested: Digested,
     ) -> Result<PathBuf, SourceError> {
         if digested.sha256 != self.digest {
+            place.discard().await;
             return Err(SourceError::Digest {
                 source_text: shown(source),
                 expected: self.digest,
@@ -146,7 +156,30 @@ impl Shelf {
         self.write_record(&path, Look::of(&found))
             .await
             .map_err(failed)?;
+        // Nobody continues what other sources have begun.
+        for left in self.entries().await.unwrap_or_default() {
+            if is_partial(&left)
+                && let Err(error) = remove(&left).await
+            {
+                tracing::warn!(path = %left.display(), %error, "a part of a fetch is left");
+            }
+        }
         Ok(path)
+    }
+
+    /// Notes that a replica is started on what is here.
+    pub(super) async fn note_use(&self, now: Timestamp) {
+        let marker = self.directory.join(USED);
+        let note = move || {
+            let file = std::fs::File::create(marker)?;
+            file.set_modified(system_time(now))
+        };
+        let noted = spawn_blocking(note).await;
+        let noted = noted.unwrap_or_else(|error| Err(io::Error::other(error)));
+        if let Err(error) = noted {
+            // Without it, they look as if nobody had used them lately: they are removed sooner, when that is allowed.
+            tracing::warn!(digest = %self.digest, %error, "the use of weights could not be noted");
+        }
     }
 
     async fn write_record(&self, path: &Path, look: Look) -> io::Result<()> {
@@ -196,14 +229,20 @@ impl Shelf {
 // === impl Place ===
 
 impl Place {
-    /// Removes what is left of the attempt. What can't be removed now is removed before the next.
+    /// Removes what is of no use to the next attempt. What can't be removed now is removed before the next.
     pub(super) async fn clear(&self) {
-        let Self { partial, scratch } = self;
-        for path in [partial, scratch] {
-            if let Err(error) = remove(path).await {
-                tracing::warn!(path = %path.display(), %error, "a part of a fetch is left");
-            }
-        }
+        clear(&self.scratch).await;
+    }
+
+    /// Removes the partial file as well: it must not be continued.
+    pub(super) async fn discard(&self) {
+        clear(&self.partial).await;
+    }
+}
+
+async fn clear(path: &Path) {
+    if let Err(error) = remove(path).await {
+        tracing::warn!(path = %path.display(), %error, "a part of a fetch is left");
     }
 }
 
@@ -220,10 +259,23 @@ async fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn is_partial(path: &Path) -> bool {
-    path.as_os_str()
-        .as_encoded_bytes()
-        .ends_with(PARTIAL.as_bytes())
+/// A partial file, its note, or what else an attempt needs.
+pub(super) fn is_partial(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    [PARTIAL, NOTE, NOTE_BESIDE]
+        .iter()
+        .any(|end| name.ends_with(end.as_bytes()))
+}
+
+fn is_scratch(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    name.ends_with(SCRATCH.as_bytes())
+}
+
+/// A point in time as the operating system takes it.
+fn system_time(at: Timestamp) -> SystemTime {
+    let millis = u64::try_from(at.0).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 /// What the file of a source is called here; a name of ours where the source's own would be in the way.
@@ -233,7 +285,7 @@ fn file_name(source: &Source) -> &str {
         && name.len() <= MAX_NAME
         && !name.starts_with('.')
         && !name.starts_with(RECORD)
-        && !name.ends_with(PARTIAL);
+        && !is_partial(Path::new(name));
     if usable { name } else { "weights" }
 }
 
@@ -248,8 +300,14 @@ fn failed<'p>(
     }
 }
 
-const RECORD: &str = "verified.json";
-const PARTIAL: &str = ".partial";
+pub(super) const RECORD: &str = "verified.json";
+/// Its time says when the weights were used last. A name that no file of weights has.
+pub(super) const USED: &str = "verified.json.used";
+pub(super) const PARTIAL: &str = ".partial";
+/// What stands beside a partial file.
+const NOTE: &str = ".partial.json";
+const NOTE_BESIDE: &str = ".partial.json.new";
+const SCRATCH: &str = ".scratch.partial";
 /// File systems allow 255 bytes; the rest is for what an attempt appends.
 const MAX_NAME: usize = 200;
 

@@ -1,8 +1,11 @@
+use std::io;
+
 use async_trait::async_trait;
 use llmgw_bundle::digest::Digested;
 use llmgw_core::{
     cluster::weights::Source,
-    fetch::{FetchRequest, Fetcher},
+    fetch::{FetchError, FetchRequest, Fetcher, Watch},
+    units::Bytes,
 };
 
 use super::{Obtained, SourceError, SourceRequest, WeightSource};
@@ -27,30 +30,42 @@ impl WeightSource for WebSource {
 
     async fn obtain(&self, request: &SourceRequest<'_>) -> Result<Obtained, SourceError> {
         match request.source {
-            Source::Web { url } => download(&self.fetcher, url, request).await,
+            Source::Web { url } => download(&self.fetcher, FetchRequest::new(url), request).await,
             other => Err(SourceError::scheme(other)),
         }
     }
 }
 
-/// Reads `url` into the partial file.
+/// Reads what `ask` names into the partial file, going on with what is there of it.
 pub(super) async fn download(
     fetcher: &Fetcher,
-    url: &str,
+    ask: FetchRequest,
     request: &SourceRequest<'_>,
 ) -> Result<Obtained, SourceError> {
-    let download = fetcher
-        .open(&FetchRequest::new(url).with_size(request.size))
-        .await?;
-    let length = download.length();
-    if let Some(length) = length {
-        (request.room)(length)?;
-    }
-    let fetched = download
-        .to_file(request.partial, &|done| (request.progress)(done, length))
-        .await?;
+    let ask = ask.with_size(request.size).with_sha256(request.sha256);
+    let watch = Watch {
+        room: &|need| (request.room)(need).map_err(SourceError::Short),
+        progress: request.progress,
+    };
+    let fetched = fetcher.to_partial(&ask, request.partial, &watch).await;
+    let fetched = fetched.map_err(|error| no_room(error, request))?;
     Ok(Obtained::Written(Digested {
         bytes: fetched.bytes,
         sha256: fetched.sha256,
     }))
+}
+
+/// A full disk is said with what is missing, however it was noticed.
+fn no_room(error: SourceError, request: &SourceRequest<'_>) -> SourceError {
+    let SourceError::Fetch(FetchError::Write { source, .. }) = &error else {
+        return error;
+    };
+    let is_full = matches!(
+        source.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    );
+    match (request.room)(Bytes(1)) {
+        Err(short) if is_full => SourceError::Short(short),
+        _ => error,
+    }
 }

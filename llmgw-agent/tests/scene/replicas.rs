@@ -98,11 +98,7 @@ impl Parts for StandIn {
             panic!("the tests' weights are files");
         };
         let path = PathBuf::from(path);
-        progress(FetchProgress {
-            source: source.clone(),
-            bytes_done: Bytes(1),
-            bytes_total: Some(Bytes(1)),
-        });
+        progress(FetchProgress::new(source.clone(), Bytes(1), Some(Bytes(1))));
         Ok(path)
     }
 }
@@ -142,6 +138,7 @@ impl Home {
                 sources: vec![Source::File { path }],
                 sha256: None,
                 size: None,
+                files: Vec::new(),
             },
             fingerprint: Fingerprint(1),
             gpus: Vec::new(),

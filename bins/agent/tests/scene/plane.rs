@@ -71,6 +71,7 @@ impl Scene {
                 sources: vec![format!("file:{}", model.display()).parse().unwrap()],
                 sha256: None,
                 size: None,
+                files: Vec::new(),
             },
             fingerprint: Fingerprint(1),
             gpus: Vec::new(),
@@ -137,6 +138,7 @@ impl Scene {
                 source: EngineSource::Auto,
             }],
             replicas: replicas.to_vec(),
+            weights: Default::default(),
         }));
         let json = serde_json::to_vec(&desired).unwrap();
         // The agent may have been killed just now.

@@ -30,6 +30,7 @@ fn spec() -> ReplicaSpec {
             }],
             sha256: None,
             size: None,
+            files: Vec::new(),
         },
         fingerprint: Fingerprint(1),
         gpus: Vec::new(),

@@ -112,14 +112,28 @@ async fn a_whole_file_without_its_record_is_checked_and_used() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_is_never_used_and_is_removed() {
+async fn what_a_crash_has_left_is_never_used_and_what_can_be_continued_stays() {
     let fixture = fixture();
     let place = fixture.shelf.place(&fixture.source).await.unwrap();
     std::fs::write(&place.partial, b"weights").unwrap();
     std::fs::create_dir_all(place.scratch.join("wheels")).unwrap();
     assert_eq!(fixture.shelf.find().await.unwrap(), None);
     fixture.shelf.clear().await.unwrap();
-    assert!(fixture.names().is_empty(), "{:?}", fixture.names());
+    let again = fixture.shelf.place(&fixture.source).await.unwrap();
+    assert_eq!(again.partial, place.partial, "it is found again");
+    assert!(!again.partial.to_str().unwrap().contains("secret"));
+    assert!(place.partial.exists() && !place.scratch.exists());
+    let other = fixture
+        .shelf
+        .place(&"https://other/model.gguf".parse().unwrap())
+        .await;
+    assert_ne!(other.unwrap().partial, place.partial);
+    fixture.keep(b"weights").await.unwrap();
+    assert_eq!(
+        fixture.names(),
+        ["model.gguf", RECORD],
+        "nothing is left to continue"
+    );
 }
 
 #[test]

@@ -9,12 +9,14 @@
 //! ```
 
 mod chronicle;
+pub mod findings;
 mod leadership;
 mod loop_task;
 mod record;
 mod roles;
 mod session;
 mod snapshot;
+mod storage;
 mod tenancy;
 mod views;
 
@@ -32,6 +34,7 @@ use llmgw_core::{
         account::KeyHash,
         catalog::{DefinitionError, Model, fallback_faults},
         engine::WantedEngine,
+        weights::WeightsOrders,
     },
     control::{Control, Traffic},
     keys::{HashingKey, KeyRing},
@@ -45,6 +48,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    findings::WeightsReader,
     leadership::Leadership,
     loop_task::{Event, LoopTask},
     snapshot::{Entry, Snapshot},
@@ -68,6 +72,8 @@ pub struct ControllerConfig {
     pub engines: Vec<WantedEngine>,
     /// Which policy places.
     pub policy: PolicyName,
+    /// What nodes are to do about weights; what is collected is ordered later.
+    pub weights: WeightsOrders,
 }
 
 /// What a controller works with.
@@ -79,6 +85,8 @@ pub struct ControllerDeps {
     pub clock: Arc<dyn Clock>,
     /// What API keys are hashed with.
     pub hashing_key: HashingKey,
+    /// Finds out what weights are before a node has them; absent: models must say all themselves.
+    pub weights_reader: Option<Arc<dyn WeightsReader>>,
 }
 
 /// Who may open an agent session.
@@ -135,6 +143,7 @@ pub struct Controller {
     handle: ControllerHandle,
     task: LoopTask,
     leadership: Leadership,
+    weights_reader: Option<Arc<dyn WeightsReader>>,
 }
 
 /// How others speak to a controller; cheap to clone.
@@ -190,11 +199,13 @@ impl ControllerConfig {
             declared,
             engines,
             policy,
+            weights,
         } = self;
         let ControllerDeps {
             store,
             clock,
             hashing_key,
+            weights_reader,
         } = deps;
 
         let mut elector = Elector::new(lease_ttl);
@@ -206,6 +217,8 @@ impl ControllerConfig {
             models: declared.iter().cloned().map(Into::into).collect(),
             engines: engines.clone(),
             placement_policy: policy.to_string(),
+            evict_weights: weights.evict,
+            mirror: weights.mirror.clone(),
             lease_ttl_seconds: lease_ttl.as_secs(),
             settle_seconds: settle.as_secs(),
         };
@@ -246,6 +259,7 @@ impl ControllerConfig {
             entries,
             engines,
             policy,
+            weights,
             memory,
             epoch: epoch.0,
             shared: Arc::clone(&shared),
@@ -268,6 +282,7 @@ impl ControllerConfig {
             handle: ControllerHandle { shared },
             task,
             leadership,
+            weights_reader,
         })
     }
 }
@@ -288,8 +303,14 @@ impl Controller {
             handle,
             task,
             leadership,
+            weights_reader,
         } = self;
         let shared = handle.shared;
+        if let Some(reader) = weights_reader {
+            let stop = shared.stopping.clone();
+            let finding = findings::keep_finding_out(Arc::clone(&shared), reader, stop);
+            shared.tasks.spawn(finding);
+        }
         let lead = leadership.run(shared.stopping.clone());
         let work = async {
             tokio::select! {
@@ -318,6 +339,7 @@ impl ControllerHandle {
             settings: Arc::new(self.clone()),
             jobs: Arc::new(self.clone()),
             audit: Arc::new(self.clone()),
+            storage: Arc::new(self.clone()),
         }
     }
 

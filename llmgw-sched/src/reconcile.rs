@@ -12,6 +12,7 @@ pub mod standing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use llmgw_core::{
         engine::{Provision, ProvisionState},
         node::{Gpu, NodeFacts, NodeState},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
-        weights::DISK_RESERVE,
+        weights::{DISK_RESERVE, WeightsOnDisk},
     },
     id::{EngineName, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
@@ -34,7 +35,7 @@ pub use self::{
 };
 use crate::{
     fleet::{Fabric, Fleet, FleetGpu, FleetNode, FleetReplica, GpuShare, Phase},
-    planner::{Options, Wanted, plan_with, policy::PolicyName},
+    planner::{Options, Wanted, plan_with, policy::PolicyName, sizes::Sizes},
 };
 
 /// What should run.
@@ -46,6 +47,8 @@ pub struct Intent {
     pub engines: Vec<EngineName>,
     /// Which policy places.
     pub policy: PolicyName,
+    /// What is known of the weights of models.
+    pub sizes: Arc<Sizes>,
 }
 
 impl Intent {
@@ -54,6 +57,7 @@ impl Intent {
     pub fn options(&self) -> Options {
         Options {
             policy: self.policy,
+            sizes: Arc::clone(&self.sizes),
             ..Options::default()
         }
     }
@@ -83,6 +87,8 @@ pub struct ObservedNode {
     pub provision: Vec<Provision>,
     /// What it runs.
     pub replicas: BTreeMap<ReplicaId, ReplicaStatus>,
+    /// The weights that lie on its disk; absent when it does not say.
+    pub weights: Option<Vec<WeightsOnDisk>>,
 }
 
 /// Something to do.
@@ -249,6 +255,12 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             gpus: facts.gpus.as_deref().map(fleet_gpus),
             labels: facts.labels.clone(),
             fabrics: fleet_fabrics(facts),
+            weights: node
+                .weights
+                .iter()
+                .flatten()
+                .map(|weights| weights.sha256)
+                .collect(),
             engines: engines(intent, node),
             replicas: replicas.into_values().collect(),
             ..FleetNode::named(*id, facts.hostname.clone())
@@ -426,11 +438,10 @@ pub(crate) fn inputs(
     memory: &Memory,
     now: Duration,
 ) -> Inputs {
+    // Of a model that is not complete it is still being found out what it is and needs.
     let eligible = |model: &&Model| {
-        memory
-            .histories
-            .get(model.name())
-            .is_none_or(|history| history.may_try(now))
+        let history = memory.histories.get(model.name());
+        model.is_complete() && history.is_none_or(|history| history.may_try(now))
     };
     Inputs {
         fleet: fleet(intent, observed, memory, now),

@@ -389,10 +389,20 @@ fn start(placement: Placement) -> Start {
 }
 
 fn checked(change: &str, definition: &ModelDefinition) -> Result<Model, DefinitionError> {
-    Model::try_from(definition.clone()).map_err(|wrong| DefinitionError {
+    let model = Model::try_from(definition.clone()).map_err(|wrong| DefinitionError {
         field: format!("{change}.{}", wrong.field),
         ..wrong
-    })
+    })?;
+    let unsized_at = model
+        .profiles()
+        .iter()
+        .position(|profile| !profile.is_sized());
+    if let Some(index) = unsized_at {
+        let field = format!("{change}.profiles[{index}].memory");
+        let problem = "missing, and nobody can plan before what it needs is known".to_owned();
+        return Err(wrong(&field, problem, "`llmgw fit` estimates it"));
+    }
+    Ok(model)
 }
 
 fn wrong(field: &str, problem: String, hint: &str) -> DefinitionError {

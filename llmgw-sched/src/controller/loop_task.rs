@@ -14,6 +14,7 @@ use llmgw_core::{
     cluster::{
         engine::WantedEngine,
         replica::{ReplicaSpec, ReplicaStatus},
+        weights::{Sha256Digest, WeightsOrders},
     },
     id::{ModelName, NodeId, ReplicaId},
     route::{ModelRoute, RouteTable, Waiting},
@@ -27,8 +28,10 @@ use tokio::{
 use super::{
     Shared,
     chronicle::{self, Source},
+    findings::{self, Answered, Finding},
     session::Outbox,
     snapshot::{Entry, Snapshot},
+    storage,
 };
 use crate::planner::policy::PolicyName;
 use crate::reconcile::{Action, Memory, ObservedNode, is_lost, step};
@@ -65,6 +68,16 @@ pub(super) enum Event {
         model: ModelName,
         done: oneshot::Sender<()>,
     },
+    /// What weights are was found out, or not.
+    Found {
+        answered: Box<Answered>,
+        done: oneshot::Sender<()>,
+    },
+    /// Weights that no model refers to are to go.
+    Collect {
+        orders: Vec<(NodeId, Sha256Digest)>,
+        done: oneshot::Sender<()>,
+    },
     /// A client asked for a model that nothing serves.
     Asked {
         model: ModelName,
@@ -78,6 +91,7 @@ pub(super) struct Setup {
     pub(super) entries: BTreeMap<ModelName, Entry>,
     pub(super) engines: Vec<WantedEngine>,
     pub(super) policy: PolicyName,
+    pub(super) weights: WeightsOrders,
     pub(super) memory: Memory,
     pub(super) epoch: u64,
     pub(super) shared: Arc<Shared>,
@@ -123,6 +137,7 @@ impl LoopTask {
             entries,
             engines,
             policy,
+            weights,
             memory,
             epoch,
             shared,
@@ -136,6 +151,7 @@ impl LoopTask {
                 memory,
                 engines: engines.iter().map(|engine| engine.name.clone()).collect(),
                 policy,
+                weights_orders: weights,
                 ..Snapshot::default()
             },
             shared,
@@ -227,6 +243,22 @@ impl LoopTask {
                 self.state.entries.remove(&model);
                 self.state.memory.absolve(&model);
                 self.state.reports.remove(&model);
+                if Arc::make_mut(&mut self.state.findings)
+                    .remove(&model)
+                    .is_some()
+                {
+                    self.state.sizes = Arc::new(findings::sizes(&self.state.findings));
+                }
+                self.answers.push(Answer::Done(done));
+            }
+            Event::Found { answered, done } => {
+                self.take_in_finding(*answered);
+                self.answers.push(Answer::Done(done));
+            }
+            Event::Collect { orders, done } => {
+                for (node, digest) in orders {
+                    self.state.collect.entry(node).or_default().insert(digest);
+                }
                 self.answers.push(Answer::Done(done));
             }
             Event::Retry { model, done } => {
@@ -235,6 +267,19 @@ impl LoopTask {
             }
             Event::Asked { model, answer } => self.answers.push(Answer::Waiting(model, answer)),
         }
+    }
+
+    fn take_in_finding(&mut self, answered: Answered) {
+        let name = answered.model.clone();
+        // Whose model is gone, or another by now, is asked anew.
+        let Some(entry) = self.state.entries.get(&name) else {
+            return;
+        };
+        let now = self.shared.clock.monotonic();
+        let findings = Arc::make_mut(&mut self.state.findings);
+        let finding = Finding::of(answered, findings.get(&name), &entry.model, now);
+        findings.insert(name, finding);
+        self.state.sizes = Arc::new(findings::sizes(findings));
     }
 
     fn take_in_report(&mut self, node: NodeId, report: NodeReport) {
@@ -247,6 +292,7 @@ impl LoopTask {
             facts,
             provision,
             replicas,
+            weights,
         } = report;
         if highest_epoch > Epoch::MAX.0 {
             tracing::warn!(%node, highest_epoch, "a node says that it has followed an epoch that can't be");
@@ -260,6 +306,10 @@ impl LoopTask {
         if let Some(session) = self.sessions.get_mut(&node) {
             session.reported = true;
         }
+        // What was to go and is there no more has gone.
+        if let (Some(ordered), Some(there)) = (self.state.collect.get_mut(&node), &weights) {
+            ordered.retain(|digest| there.iter().any(|one| one.sha256 == *digest));
+        }
         let replicas: BTreeMap<ReplicaId, ReplicaStatus> = replicas
             .into_iter()
             .map(|status| (status.spec.id, status))
@@ -271,6 +321,7 @@ impl LoopTask {
             facts,
             provision,
             replicas,
+            weights,
         };
         self.state.observed.nodes.insert(node, observed);
     }
@@ -330,13 +381,15 @@ impl LoopTask {
             return None;
         };
         let entry = self.state.entries.get(model)?;
-        let profile = entry.model.profile(profile)?;
+        // Whether it is stale is told by what people wrote, and what it runs on by what was found of that.
+        let written = entry.model.profile(profile)?;
+        let completed = self.state.completed(entry);
         let spec = ReplicaSpec {
             id: ReplicaId::generate(),
             model: model.clone(),
-            fingerprint: entry.model.fingerprint(profile),
-            weights: entry.model.weights().clone(),
-            profile: profile.clone(),
+            fingerprint: entry.model.fingerprint(written),
+            weights: completed.weights().clone(),
+            profile: completed.profile(profile)?.clone(),
             gpus: gpus.clone(),
         };
         let placed = Outcome::Placed {
@@ -377,6 +430,11 @@ impl LoopTask {
 
     fn tell_agents(&mut self) {
         let now = self.shared.clock.monotonic();
+        let orders: BTreeMap<NodeId, WeightsOrders> = self
+            .sessions
+            .keys()
+            .map(|node| (*node, storage::orders(&self.state, *node)))
+            .collect();
         let nodes = self.state.observed.nodes.iter();
         let lost: BTreeSet<NodeId> = nodes
             .filter(|(_, node)| is_lost(node, now))
@@ -401,6 +459,7 @@ impl LoopTask {
                 told.epoch == self.epoch
                     && told.engines == self.engines
                     && told.replicas == replicas
+                    && orders.get(node) == Some(&told.weights)
             });
             if same {
                 continue;
@@ -414,6 +473,7 @@ impl LoopTask {
                 revision: self.revision,
                 engines: self.engines.clone(),
                 replicas,
+                weights: orders.get(node).cloned().unwrap_or_default(),
             });
             session.told = Some(Arc::clone(&desired));
             session.outbox.send_replace(Some(desired));

@@ -10,7 +10,7 @@ use llmgw_core::{
         whatif::{self, Change, Outcome},
     },
     clock::Timestamp,
-    cluster::catalog::ModelDefinition,
+    cluster::catalog::{Model, ModelDefinition},
     control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal},
     error::{Chain, Code, Coded},
     id::ModelName,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     planner::{self, Wanted},
-    reconcile::{Inputs, standing},
+    reconcile::Inputs,
     whatif::what_if,
 };
 
@@ -108,18 +108,19 @@ impl Catalog for ControllerHandle {
         let snapshot = shared.snapshot();
         let now = shared.clock.monotonic();
         let entry = known(&snapshot, name)?;
-        let model = &entry.model;
+        let model = &snapshot.completed(entry);
         let Inputs { fleet, wanted } = snapshot.inputs(model, now);
         let options = snapshot.intent().options();
-        let report = planner::explain(&fleet, &wanted, model.name(), &options)
+        let mut report = planner::explain(&fleet, &wanted, model.name(), &options)
             .ok_or_else(|| ControlError::unknown_model(name))?;
-        let standing = standing::waiting(
-            model,
-            &snapshot.observed,
-            &snapshot.memory,
-            snapshot.reports.get(model.name()),
-            now,
-        );
+        let standing = snapshot.waiting(entry, now);
+        if !model.is_complete() {
+            // Nothing was tried: what it needs is not known.
+            report.fits = None;
+        }
+        report
+            .remedies
+            .splice(..0, views::downloads(&snapshot, model.name()));
         let placed = snapshot.memory.serving(model.name()) >= u64::from(model.replicas());
         let counting = snapshot
             .memory
@@ -135,6 +136,7 @@ impl Catalog for ControllerHandle {
                     format!("{why}; `llmgw ctl retry {}` tries it again", model.name())
                 }
                 Waiting::Loading(why) if !placed && report.fits.is_some() => why,
+                Waiting::Loading(why) | Waiting::Unplaceable(why) if !model.is_complete() => why,
                 Waiting::Parked(_) | Waiting::Loading(_) | Waiting::Unplaceable(_) => {
                     render::headline(&report)
                 }
@@ -216,7 +218,7 @@ impl Fleet for ControllerHandle {
         let models = snapshot
             .entries
             .values()
-            .map(|entry| entry.model.clone().into());
+            .map(|entry| snapshot.completed(entry).into());
         Ok(whatif::Snapshot {
             policy: snapshot.policy.as_str().to_owned(),
             fleet,
@@ -235,9 +237,11 @@ impl Fleet for ControllerHandle {
         let options = snapshot.intent().options();
         let answer = shared.tasks.spawn_blocking(move || {
             let _held_to_the_end = turn;
-            let models = snapshot.entries.values().map(|entry| entry.model.clone());
+            let models = snapshot.entries.values();
+            let models = models.map(|entry| snapshot.completed(entry));
             let wanted = Wanted {
-                models: models.collect(),
+                // What is not complete is planned by nobody yet.
+                models: models.filter(Model::is_complete).collect(),
             };
             what_if(&snapshot.fleet(now), &wanted, &changes, &options)
         });
@@ -340,7 +344,7 @@ impl Shared {
     }
 
     /// Tells the loop, and waits until it has stepped with it.
-    async fn tell(
+    pub(super) async fn tell(
         &self,
         event: impl FnOnce(oneshot::Sender<()>) -> Event,
     ) -> Result<(), ControlError> {

@@ -1,20 +1,30 @@
 //! What the loop publishes: all that a decision was made from, for whoever wants to look.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use llmgw_core::{
     api::admin::Origin,
     clock::Timestamp,
-    cluster::{catalog::Model, replica::ReplicaState},
+    cluster::{
+        catalog::Model,
+        replica::ReplicaState,
+        weights::{Sha256Digest, WeightsOrders},
+    },
     id::{EngineName, ModelName, NodeId},
     reason::Report,
-    route::{Endpoint, ModelRoute},
+    route::{Endpoint, ModelRoute, Waiting},
 };
 
+use super::findings::{self, Finding};
 use crate::{
     fleet::Fleet,
     journal::Journal,
-    planner::policy::PolicyName,
+    planner::{policy::PolicyName, sizes::Sizes},
     reconcile::{self, Inputs, Intent, Memory, Observed, standing},
 };
 
@@ -33,6 +43,14 @@ pub(super) struct Snapshot {
     pub(super) store_was_older: bool,
     /// The last decisions.
     pub(super) journal: Arc<Journal>,
+    /// What was found out of the weights of models.
+    pub(super) findings: Arc<BTreeMap<ModelName, Finding>>,
+    /// What they need, from that.
+    pub(super) sizes: Arc<Sizes>,
+    /// What every node is to do about weights.
+    pub(super) weights_orders: WeightsOrders,
+    /// Weights that are to go, and have not been said to be gone.
+    pub(super) collect: BTreeMap<NodeId, BTreeSet<Sha256Digest>>,
 }
 
 /// A model and where it was said.
@@ -50,12 +68,30 @@ impl Snapshot {
         let models = self
             .entries
             .iter()
-            .map(|(name, entry)| (name.clone(), entry.model.clone()));
+            .map(|(name, entry)| (name.clone(), self.completed(entry)));
         Intent {
             models: models.collect(),
             engines: self.engines.clone(),
             policy: self.policy,
+            sizes: Arc::clone(&self.sizes),
         }
+    }
+
+    /// The model as it is run: with what was found out of its weights.
+    pub(super) fn completed(&self, entry: &Entry) -> Model {
+        let finding = self.findings.get(entry.model.name());
+        findings::completed(&entry.model, finding, &self.sizes)
+    }
+
+    /// What a model waits for that nothing serves.
+    pub(super) fn waiting(&self, entry: &Entry, now: Duration) -> Waiting {
+        let model = &entry.model;
+        let completed = self.completed(entry);
+        if !completed.is_complete() && self.memory.serving(model.name()) == 0 {
+            return findings::waiting(model, self.findings.get(model.name()), now);
+        }
+        let report = self.reports.get(model.name());
+        standing::waiting(model, &self.observed, &self.memory, report, now)
     }
 
     /// The fleet as a decision is made from it.
@@ -118,13 +154,7 @@ impl Snapshot {
             aliases: model.aliases().to_vec(),
             created_at: entry.since,
             endpoints: endpoints.collect(),
-            waiting: standing::waiting(
-                model,
-                &self.observed,
-                &self.memory,
-                self.reports.get(model.name()),
-                now,
-            ),
+            waiting: self.waiting(entry, now),
         }
     }
 }

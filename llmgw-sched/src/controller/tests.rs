@@ -11,8 +11,9 @@ use llmgw_core::{
         engine::{Provision, ProvisionState},
         node::{Memory, NodeFacts, NodeState},
         replica::{ReplicaState, ReplicaStatus},
+        weights::{FetchProgress, Sha256Digest, Weights, WeightsOnDisk},
     },
-    control::{Activation, Audit, Catalog, Fleet},
+    control::{Activation, Audit, Catalog, Fleet, Storage},
     error::Code,
     id::{ModelName, NodeId},
     route::Waiting,
@@ -29,6 +30,7 @@ mod epochs;
 mod decisions;
 mod fallbacks;
 mod machines;
+mod weights;
 
 /// A controller that runs, and the store behind it.
 struct Running {
@@ -61,6 +63,16 @@ async fn restarted(
     store: Arc<MemoryStore>,
     clock: Arc<dyn Clock>,
 ) -> Running {
+    reading(declared, store, clock, None).await
+}
+
+/// A controller that asks `reader` what weights are.
+async fn reading(
+    declared: Vec<Model>,
+    store: Arc<MemoryStore>,
+    clock: Arc<dyn Clock>,
+    reader: Option<Arc<dyn WeightsReader>>,
+) -> Running {
     let config = ControllerConfig {
         holder: "test".into(),
         version: "0".into(),
@@ -69,11 +81,13 @@ async fn restarted(
         declared,
         engines: Vec::new(),
         policy: PolicyName::default(),
+        weights: WeightsOrders::default(),
     };
     let deps = ControllerDeps {
         store: Arc::clone(&store) as Arc<dyn Store>,
         clock,
         hashing_key: HashingKey::from_bytes([1; 32]),
+        weights_reader: reader,
     };
     let controller = config.build(deps).await.unwrap();
     let handle = controller.handle();
@@ -160,6 +174,14 @@ impl ScriptedAgent {
     }
 
     async fn report_replicas(&mut self, replicas: Vec<ReplicaStatus>) {
+        self.report_all(replicas, None).await;
+    }
+
+    async fn report_all(
+        &mut self,
+        replicas: Vec<ReplicaStatus>,
+        weights: Option<Vec<WeightsOnDisk>>,
+    ) {
         let report = NodeReport {
             revision: self.desired.as_ref().map_or(0, |desired| desired.revision),
             epoch: self.desired.as_ref().map_or(0, |desired| desired.epoch),
@@ -176,6 +198,7 @@ impl ScriptedAgent {
                 choice: None,
             }],
             replicas,
+            weights,
         };
         send(&mut self.frames, &ToServer::Report(Box::new(report))).await;
     }

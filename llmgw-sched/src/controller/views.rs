@@ -11,9 +11,14 @@ use llmgw_core::{
         catalog::{Model, Profile},
         node::{Gpu, NodeState},
         replica::{ReplicaState, ReplicaStatus},
+        weights::Sha256Digest,
     },
     control::Traffic,
     id::{ModelName, NodeId, ReplicaId},
+    reason::{
+        Fit,
+        remedy::{Awaited, Change, Remedy},
+    },
     route::Waiting,
     units::Bytes,
 };
@@ -21,7 +26,7 @@ use llmgw_core::{
 use super::snapshot::{Entry, Snapshot};
 use crate::{
     fleet::FleetNode,
-    reconcile::{Assignment, ObservedNode, is_lost, standing},
+    reconcile::{Assignment, ObservedNode, is_lost},
 };
 
 /// What a summary needs besides the snapshot.
@@ -59,6 +64,7 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
                         .map_or(Bytes::ZERO, |node| node.memory_reserved()),
                     gpus_free: known.get(id).and_then(|node| node.gpus_free()),
                     replicas: given.count(),
+                    models_on_disk: models_on_disk(snapshot, node),
                 },
                 now,
             )
@@ -72,6 +78,24 @@ struct NodeSums {
     reserved: Bytes,
     gpus_free: Option<usize>,
     replicas: usize,
+    models_on_disk: Option<Vec<ModelName>>,
+}
+
+/// The models all of whose files lie on a node; absent when it does not say.
+fn models_on_disk(snapshot: &Snapshot, node: &ObservedNode) -> Option<Vec<ModelName>> {
+    let there: BTreeSet<Sha256Digest> = node
+        .weights
+        .as_ref()?
+        .iter()
+        .map(|one| one.sha256)
+        .collect();
+    let has_all = |entry: &&Entry| {
+        let completed = snapshot.completed(entry);
+        let mut digests = completed.weights().digests().peekable();
+        digests.peek().is_some() && digests.all(|digest| there.contains(&digest))
+    };
+    let entries = snapshot.entries.values().filter(has_all);
+    Some(entries.map(|entry| entry.model.name().clone()).collect())
 }
 
 fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> NodeView {
@@ -109,6 +133,7 @@ fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> 
         last_seen_ago: now.saturating_sub(node.heard_at).as_secs(),
         agent_version: facts.agent_version.clone(),
         replicas: sums.replicas,
+        models_on_disk: sums.models_on_disk,
     }
 }
 
@@ -144,8 +169,8 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
     let Entry { model, origin, .. } = entry;
     let name = model.name();
     let history = snapshot.memory.histories.get(name);
-    let report = snapshot.reports.get(name);
-    let waiting = standing::waiting(model, &snapshot.observed, &snapshot.memory, report, now);
+    let waiting = snapshot.waiting(entry, now);
+    let completed = snapshot.completed(entry);
     let lacking = snapshot.memory.serving(name) < u64::from(model.replicas());
     let unplaceable = match waiting {
         Waiting::Unplaceable(reason) if lacking => Some(reason),
@@ -166,7 +191,12 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
         desired: model.replicas(),
         ready_replicas: ready(snapshot, name),
         total_replicas: of_model(snapshot, name).count(),
-        profiles: model.profiles().iter().map(profile_view).collect(),
+        profiles: model
+            .profiles()
+            .iter()
+            .zip(completed.profiles())
+            .map(|(written, completed)| profile_view(written, completed))
+            .collect(),
         parked: history.is_some_and(|history| history.parked),
         failures: history.map_or(0, |history| history.failures),
         last_error: history.and_then(|history| history.last_error.clone()),
@@ -174,11 +204,13 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
     }
 }
 
-fn profile_view(profile: &Profile) -> ProfileView {
+fn profile_view(written: &Profile, completed: &Profile) -> ProfileView {
+    let profile = completed;
     ProfileView {
         name: profile.name.clone(),
         engine: profile.engine.to_string(),
-        memory: profile.memory,
+        memory: profile.is_sized().then_some(profile.memory),
+        memory_estimated: !written.is_sized(),
         context: profile.context,
         parallel: profile.parallel,
     }
@@ -240,6 +272,39 @@ fn replica_view(
             .unwrap_or_default(),
         fetch: status.and_then(|status| status.fetch.clone()),
     }
+}
+
+/// What a model that nothing serves yet waits for by itself: its weights, with how long that takes.
+pub(super) fn downloads(snapshot: &Snapshot, model: &ModelName) -> Vec<Remedy> {
+    if ready(snapshot, model) > 0 {
+        return Vec::new();
+    }
+    let given = of_model(snapshot, model).filter(|(_, given)| given.draining.is_none());
+    let fetching = given.filter_map(|(id, given)| {
+        let node = snapshot.observed.nodes.get(&given.node)?;
+        let status = node.replicas.get(id)?;
+        let fetch = status.fetch.as_ref()?;
+        if status.state != ReplicaState::Fetching {
+            return None;
+        }
+        Some(Remedy {
+            change: Change::Wait {
+                until: Awaited::Weights {
+                    replica: *id,
+                    hostname: node.facts.hostname.clone(),
+                    state: fetch.to_string(),
+                },
+                percent: fetch.percent(),
+                seconds: fetch.eta_seconds,
+            },
+            places: Some(Fit {
+                node: given.node,
+                hostname: node.facts.hostname.clone(),
+                profile: given.spec.profile.name.clone(),
+            }),
+        })
+    });
+    fetching.collect()
 }
 
 pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) -> Summary {

@@ -9,9 +9,10 @@ use llmgw_core::{
     hf_config::ConfigError,
     units::{Bytes, Tokens},
 };
+use serde::{Deserialize, Serialize};
 
 /// What matters of a model for its memory.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Shape {
     /// What its file calls its architecture.
     pub architecture: String,
@@ -46,7 +47,8 @@ pub struct Shape {
 }
 
 /// Whether a model writes text or only reads it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// It writes text, and keeps what it has read.
     Writer,
@@ -55,7 +57,7 @@ pub enum Kind {
 }
 
 /// One layer.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Layer {
     /// What attention keeps for each token; absent when the layer has none, or uses that of another.
     pub cache: Option<Cache>,
@@ -66,7 +68,7 @@ pub struct Layer {
 }
 
 /// What attention keeps for each token.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Cache {
     /// How far back it looks.
     pub reach: Reach,
@@ -79,7 +81,8 @@ pub struct Cache {
 }
 
 /// How far back attention looks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reach {
     /// To the beginning.
     All,
@@ -88,7 +91,7 @@ pub enum Reach {
 }
 
 /// Feed-forward parts of which each token takes some.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Experts {
     /// How many there are in a layer.
     pub count: u64,

@@ -12,7 +12,9 @@ pub struct Score {
     /// Replicas of the same model there, or, for a profile that packs, their negative: a node that fails should
     /// take as few of them along as possible.
     pub same_model: i64,
-    /// Whether the weights have to be fetched first: minutes, where a start takes seconds.
+    /// Whether the weights have to be fetched first: minutes, where a start takes seconds. It comes before the policy's
+    /// word, for no packing is worth minutes, and after that replicas keep apart, for two copies on one node fail
+    /// together. A node that holds some files of a set and not all has to fetch; so has one whose agent does not say.
     pub fetches: bool,
     /// The policy's word, the best first.
     pub worth: Reverse<Worth>,

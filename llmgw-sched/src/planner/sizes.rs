@@ -11,7 +11,7 @@ use llmgw_core::{
 use crate::fit::{Engine, Estimate, Request, Shape, estimate};
 
 /// What is known of the weights of models.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Sizes {
     shapes: BTreeMap<ModelName, Shape>,
 }
@@ -20,6 +20,16 @@ impl Sizes {
     /// Makes the shape of a model's weights known.
     pub fn insert(&mut self, model: ModelName, shape: Shape) {
         self.shapes.insert(model, shape);
+    }
+
+    /// Main memory that the profile needs by estimate, with room for what the estimate does not know. `None` when
+    /// nothing is known of the weights or the engine.
+    #[must_use]
+    pub fn memory(&self, model: &ModelName, profile: &Profile) -> Option<Bytes> {
+        let shape = self.shapes.get(model)?;
+        let estimate = estimated(shape, profile, profile.context, profile.parallel)?;
+        let memory = host(&estimate);
+        (memory > Bytes::ZERO).then_some(memory)
     }
 
     /// The profile with another context and number of slots, and with the memory that goes with them: what it says

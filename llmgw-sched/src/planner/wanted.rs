@@ -65,6 +65,16 @@ impl Wanted {
         let mut errors = Vec::new();
         for (at, model) in self.models.iter().enumerate() {
             for (index, profile) in model.profiles().iter().enumerate() {
+                if !profile.is_sized() {
+                    errors.push(DefinitionError {
+                        field: format!("models[{at}].profiles[{index}].memory"),
+                        problem: "missing, and nothing is known of the weights".to_owned(),
+                        hint: Some(
+                            "`llmgw fit` estimates it; `--weights NAME=FILE` does so here"
+                                .to_owned(),
+                        ),
+                    });
+                }
                 let demand = Demand::of(profile, &mut classes);
                 let sharded = profile.needs.shards.is_some();
                 if sharded && !rooms.iter().any(|room| room.fits(&demand)) {

@@ -26,6 +26,7 @@ fn intent(replicas: u32) -> Intent {
         models: BTreeMap::from([(model.name().clone(), model)]),
         engines: Vec::new(),
         policy: PolicyName::default(),
+        sizes: Arc::default(),
     }
 }
 
@@ -50,6 +51,7 @@ fn observed_node(at: u64) -> ObservedNode {
             },
             choice: None,
         }],
+        weights: None,
         replicas: BTreeMap::new(),
     }
 }

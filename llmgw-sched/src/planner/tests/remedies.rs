@@ -110,7 +110,7 @@ fn less_context_and_fewer_slots_are_offered_as_far_as_they_have_to_go() {
     // Whoever does as it says has a model that is placed.
     let mut followed: llmgw_core::cluster::catalog::ModelDefinition = model.clone().into();
     followed.profiles[0].context = Some(to.0);
-    followed.profiles[0].memory = needs.memory;
+    followed.profiles[0].memory = Some(needs.memory);
     let followed: Model = followed.try_into().unwrap();
     assert!(trial(&fleet, &followed).fits.is_some());
     // So much works, and a little more does not.
@@ -334,7 +334,7 @@ fn only(model: &Model, profile: &Profile) -> Model {
         .profiles
         .retain(|written| written.name.as_deref() == Some(profile.name.as_str()));
     for written in &mut definition.profiles {
-        written.memory = profile.memory;
+        written.memory = Some(profile.memory);
         written.context = Some(profile.context.0);
         written.parallel = Some(profile.parallel);
     }

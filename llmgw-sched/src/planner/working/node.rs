@@ -70,9 +70,9 @@ impl<'f> WorkingNode<'f> {
         let Some(model) = model else {
             return false;
         };
-        let there = || match model.weights().sha256 {
-            Some(digest) => !self.node.weights.is_empty() && self.node.weights.contains(&digest),
-            None => false,
+        let there = || {
+            let mut digests = model.weights().digests().peekable();
+            digests.peek().is_some() && digests.all(|digest| self.node.weights.contains(&digest))
         };
         replicas == 0 && !is_on_the_node(model) && !there() && !self.promised.contains(model.name())
     }
@@ -86,7 +86,7 @@ impl<'f> WorkingNode<'f> {
 /// Disk that a replica would take.
 pub(crate) fn disk_need(ask: &Ask<'_>, fetches: bool) -> Bytes {
     let model = ask.model.filter(|_| fetches);
-    let weights = model.and_then(|model| model.weights().size);
+    let weights = model.and_then(|model| model.weights().total());
     // A size that is not known can't be checked here: the agent checks again before it writes.
     weights.unwrap_or(Bytes::ZERO) + ask.profile.needs.disk.unwrap_or(Bytes::ZERO)
 }

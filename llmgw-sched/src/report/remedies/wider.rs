@@ -187,7 +187,7 @@ fn ideal(fleet: &Fleet, model: &Model, profile: &Profile) -> Option<FleetNode> {
         name: fabric.name.clone(),
         kind: fabric.name.clone(),
     });
-    let disk = model.weights().size.unwrap_or_default() + needs.disk.unwrap_or_default();
+    let disk = model.weights().total().unwrap_or_default() + needs.disk.unwrap_or_default();
     Some(FleetNode {
         memory_allocatable: Some(profile.memory),
         cpu: needs.cpu,

@@ -13,6 +13,7 @@ mod refusal;
 mod tenancy;
 mod token;
 mod watch;
+mod weights;
 
 use axum::{
     Router, middleware,
@@ -71,6 +72,8 @@ pub fn router(deps: AdminDeps) -> Router {
         .route("/api/v1/settings", get(tenancy::settings))
         .route("/api/v1/jobs", get(tenancy::jobs))
         .route("/api/v1/audit", get(tenancy::audit))
+        .route("/api/v1/weights/orphans", get(weights::orphans))
+        .route("/api/v1/weights/collect", post(weights::collect))
         .route("/api/v1/plan", post(fleet::plan))
         .route("/api/v1/snapshot", get(fleet::snapshot))
         .route("/api/v1/explain-placement", get(models::explain))

@@ -42,13 +42,13 @@ pub struct ServerArgs {
     )]
     pub admin_listen: SocketAddr,
     /// A model to run, may be given several times: `starter`, or
-    /// `[NAME=]SOURCE[#sha256=DIGEST],memory=SIZE[,context=N][,parallel=N]`
+    /// `[NAME=]SOURCE[#sha256=DIGEST][,memory=SIZE][,context=N][,parallel=N]`
     #[arg(long = "model", value_name = "SPEC")]
     pub models: Vec<String>,
     /// Write the API key to this file (mode 0600) instead of printing it
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Settings file (YAML): models and engines
+    /// Settings file (YAML): models, engines, placement, weights
     #[arg(long, value_name = "FILE", env = "LLMGW_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -127,6 +127,7 @@ impl ServerArgs {
             api_key_file: self.api_key_file,
             engines: settings.wanted_engines(),
             policy: settings.policy,
+            weights: settings.weights,
             models: settings.models,
             settle,
         })

@@ -7,6 +7,7 @@
 //! | `hashing.key` | the key that secrets are hashed with | without it, no API key would be known any more |
 //! | `admin.token` | the admin API's token | `llmgw ctl` on this machine finds it here |
 //! | `admin.url` | where the admin API listens | `llmgw ctl` on this machine finds it here |
+//! | `weights-found/` | what hubs said of weights: commits, digests, headers | asked again; a branch may be another commit by then |
 //! | `agent.token` | the secret that admits agents | agents on this machine read it here |
 //! | `first-key` | the first API key, until it was shown | a crash before that must not lose it |
 //! | `llmgw.db` | the store, unless it is elsewhere | |

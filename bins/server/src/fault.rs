@@ -9,6 +9,7 @@ use std::{
 
 use llmgw_core::{
     error::{Chain, Coded},
+    fetch::FetchError,
     keys::EntropyError,
     store::StoreError,
 };
@@ -62,6 +63,9 @@ pub enum Fault {
         /// Why not.
         why: &'static str,
     },
+    /// The downloader can't be set up.
+    #[error("the downloader can't be set up")]
+    Fetcher(#[source] FetchError),
     /// The store can't be opened.
     #[error("the store can't be opened")]
     Store(#[source] StoreError),
@@ -136,7 +140,7 @@ impl Fault {
                 store_hint(error)
             }
             Self::Broken => Some("start again; what was stored is kept".to_owned()),
-            Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
+            Self::Fetcher(_) | Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
         }
     }
 

@@ -27,3 +27,4 @@ pub mod lifecycle;
 pub mod settings;
 pub mod signals;
 pub mod starter;
+pub mod weights;

@@ -9,7 +9,7 @@ use std::{
 
 use llmgw_core::{
     clock::{Clock, SystemClock},
-    cluster::{catalog::Model, engine::WantedEngine},
+    cluster::{catalog::Model, engine::WantedEngine, weights::WeightsOrders},
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable},
     id::ReplicaId,
@@ -31,6 +31,7 @@ use crate::{
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
     signals::Stop,
+    weights::{RemoteReader, WeightsSettings},
 };
 
 /// What a server is told. Plain data.
@@ -54,6 +55,8 @@ pub struct ServerConfig {
     pub engines: Vec<WantedEngine>,
     /// Which policy places.
     pub policy: PolicyName,
+    /// What is said of weights.
+    pub weights: WeightsSettings,
     /// How long to listen for agents that ran on before anything is placed.
     pub settle: Duration,
 }
@@ -117,6 +120,7 @@ impl ServerConfig {
             models,
             engines,
             policy,
+            weights,
             settle,
         } = self;
         require_loopback(ADMIN, admin_listen, ADMIN_LOOPBACK_ONLY)?;
@@ -145,11 +149,19 @@ impl ServerConfig {
             declared: models,
             engines,
             policy,
+            weights: WeightsOrders {
+                evict: weights.evict,
+                mirror: weights.mirror.clone(),
+                hub_token: weights.hub_token.clone(),
+                ..WeightsOrders::default()
+            },
         };
+        let reader = RemoteReader::new(&weights, data.path().join("weights-found"))?;
         let deps = ControllerDeps {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             hashing_key: hashing_key.clone(),
+            weights_reader: Some(Arc::new(reader)),
         };
         let controller = config.build(deps).await.map_err(Fault::Controller)?;
         let handle = controller.handle();

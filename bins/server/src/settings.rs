@@ -8,20 +8,21 @@
 //! engines:
 //!   llamacpp: {path: /opt/llama.cpp/llama-server}
 //! placement: {policy: spread}
+//! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
 //! ```
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use llmgw_core::{
     cluster::{
         catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
         engine::{EngineSource, WantedEngine},
-        weights::{Source, split_digest},
+        weights::{HubToken, Source, split_digest},
     },
     id::EngineName,
     units::Bytes,
@@ -33,7 +34,7 @@ use serde::{
 };
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
-use crate::fault::Fault;
+use crate::{data_dir::read_small, fault::Fault, weights::WeightsSettings};
 
 /// What a settings file says, checked.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +45,8 @@ pub struct Settings {
     pub engines: BTreeMap<EngineName, EngineSource>,
     /// Which policy places.
     pub policy: PolicyName,
+    /// What is said of weights.
+    pub weights: WeightsSettings,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,6 +58,8 @@ struct SettingsFile {
     engines: BTreeMap<EngineName, EngineSettings>,
     #[serde(default)]
     placement: PlacementSettings,
+    #[serde(default)]
+    weights: WeightsFile,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,6 +67,20 @@ struct SettingsFile {
 struct PlacementSettings {
     #[serde(default)]
     policy: PolicyName,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WeightsFile {
+    /// Whether those that were used longest ago may be removed when there is no room for others.
+    #[serde(default)]
+    evict: bool,
+    /// The address that `mirror:` sources are fetched beneath.
+    mirror: Option<String>,
+    /// The hub's address.
+    hub: Option<String>,
+    /// A file with the token that gated repositories are asked with.
+    hub_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,6 +136,9 @@ impl Settings {
             models,
             engines,
             policy: file.placement.policy,
+            weights: file.weights.checked().map_err(|(field, problem, hint)| {
+                wrong(format!("weights.{field}: {problem}"), hint)
+            })?,
         })
     }
 
@@ -135,6 +157,50 @@ impl Settings {
             name: llamacpp,
             source,
         }]
+    }
+}
+
+impl WeightsFile {
+    /// Reads the token, and checks the rest. Of what is wrong: the field, what it is, and what would help.
+    fn checked(self) -> Result<WeightsSettings, (&'static str, String, Option<String>)> {
+        let Self {
+            evict,
+            mirror,
+            hub,
+            hub_token_file,
+        } = self;
+        for (field, address) in [("mirror", &mirror), ("hub", &hub)] {
+            let is_one =
+                |text: &String| text.starts_with("https://") || text.starts_with("http://");
+            if let Some(text) = address.as_ref().filter(|text| !is_one(text)) {
+                let hint = "write an address, such as https://mirror.example/models";
+                return Err((
+                    field,
+                    format!("{text:?} is no address"),
+                    Some(hint.to_owned()),
+                ));
+            }
+        }
+        let hub_token = match hub_token_file {
+            None => None,
+            Some(path) => {
+                let wrong = |problem: String| {
+                    let hint =
+                        "put the token, and nothing else, into a file that llmgw alone may read";
+                    let problem = format!("{}: {problem}", path.display());
+                    ("hub_token_file", problem, Some(hint.to_owned()))
+                };
+                let text = read_small(&path).map_err(|error| wrong(error.to_string()))?;
+                let token = HubToken::parse(&text);
+                Some(token.ok_or_else(|| wrong("it holds no token".to_owned()))?)
+            }
+        };
+        Ok(WeightsSettings {
+            evict,
+            mirror,
+            hub,
+            hub_token,
+        })
     }
 }
 
@@ -228,16 +294,21 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
     };
     let context = number("context")?;
     let parallel = number("parallel")?;
-    let memory: Bytes = fields
-        .remove("memory")
-        .ok_or_else(|| {
-            wrong(
+    // What a hub or a web server has is read before it is placed; what lies elsewhere is for a person to say.
+    let can_be_estimated = !matches!(parsed, Source::File { .. } | Source::Pip { .. });
+    let memory: Option<Bytes> = match fields.remove("memory") {
+        Some(text) => Some(
+            text.parse()
+                .map_err(|error| wrong(format!("memory: {error}"), None))?,
+        ),
+        None if can_be_estimated => None,
+        None => {
+            return Err(wrong(
                 "memory is missing: how much main memory does it need in all?".to_owned(),
                 Some(FORM.to_owned()),
-            )
-        })?
-        .parse()
-        .map_err(|error| wrong(format!("memory: {error}"), None))?;
+            ));
+        }
+    };
     let parallel = parallel
         .map(|value| u32::try_from(value).map_err(|_| wrong("parallel is too large".into(), None)))
         .transpose()?;
@@ -249,11 +320,13 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         source: OneOrMany::One(source.to_owned()),
         sha256: digest.map(|digest| digest.to_string()),
         size: None,
+        files: Vec::new(),
         replicas: None,
         profiles: vec![ProfileDefinition {
             context,
             parallel,
-            ..ProfileDefinition::of_memory(memory)
+            memory,
+            ..ProfileDefinition::of_memory(Bytes::ZERO)
         }],
     })
     .map_err(|error| wrong(error.to_string(), error.hint))
@@ -263,7 +336,7 @@ const LLAMACPP: &str = "llamacpp";
 const MAX_FILE: u64 = 1 << 20;
 const EXAMPLE: &str = "a settings file is such as `models: [{name: tiny, source: file:/models/tiny.gguf, \
                        profiles: [{memory: 1GiB}]}]`";
-const FORM: &str = "write [NAME=]SOURCE[#sha256=DIGEST],memory=SIZE[,context=N][,parallel=N], \
+const FORM: &str = "write [NAME=]SOURCE[#sha256=DIGEST][,memory=SIZE][,context=N][,parallel=N], \
                     such as tiny=file:/models/tiny.gguf,memory=1GiB";
 
 #[cfg(test)]
@@ -308,6 +381,55 @@ mod tests {
     }
 
     #[test]
+    fn a_model_of_a_hub_needs_neither_digest_nor_memory() {
+        let model = model_flag("big=hf:a/b/c.gguf").unwrap();
+        assert!(!model.is_complete());
+        assert_eq!(model.weights().sha256, None);
+        assert!(!model.profiles()[0].is_sized());
+    }
+
+    #[test]
+    fn what_is_said_of_weights_is_checked_and_the_token_is_read_and_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("llmgw.yaml");
+        let token = directory.path().join("hub.token");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::read(&path)
+        };
+        std::fs::write(&token, "hf_secret\n").unwrap();
+        let all = format!(
+            "weights: {{evict: true, mirror: \"http://m/x\", hub_token_file: {}}}",
+            token.display()
+        );
+        let settings = read(&all).unwrap();
+        assert!(settings.weights.evict);
+        assert_eq!(settings.weights.mirror.as_deref(), Some("http://m/x"));
+        let secret = settings.weights.hub_token.as_ref().unwrap();
+        assert_eq!(secret.secret(), "hf_secret");
+        assert!(!format!("{settings:?}").contains("hf_secret"));
+        std::fs::write(&token, "two words hf_secret").unwrap();
+        for (text, says) in [
+            (all.as_str(), "weights.hub_token_file: "),
+            (
+                "weights: {mirror: ftp}",
+                "weights.mirror: \"ftp\" is no address",
+            ),
+            ("weights: {evict: true, keep: 1}", "keep"),
+            (
+                "weights: {hub_token_file: /nonexistent}",
+                "weights.hub_token_file: /nonexistent",
+            ),
+        ] {
+            let error = read(text).unwrap_err().render();
+            assert!(
+                error.contains(says) && !error.contains("hf_secret"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_model_flag_that_cannot_be_right_is_refused_with_what_is_wrong() {
         for (text, says) in [
             ("tiny=file:/m.gguf", "memory is missing"),
@@ -323,7 +445,7 @@ mod tests {
                 "tiny=file:/m.gguf,memory=1GiB,memory=2GiB",
                 "memory stands there twice",
             ),
-            ("tiny=hf:a/b/c.gguf,memory=1GiB", "sha256: missing"),
+            ("tiny=https://a/c.gguf,memory=1GiB", "sha256: missing"),
             ("x", "begins with hf:"),
         ] {
             let error = model_flag(text).unwrap_err().render();

@@ -19,6 +19,7 @@ pub fn model() -> Result<Model, DefinitionError> {
         source: OneOrMany::Many(vec![HUB.to_owned(), PIP.to_owned()]),
         sha256: Some(SHA256.to_owned()),
         size: Some(Bytes(SIZE)),
+        files: Vec::new(),
         replicas: Some(1),
         profiles: vec![ProfileDefinition {
             context: Some(2_048),

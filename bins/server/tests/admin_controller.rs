@@ -11,6 +11,7 @@ use llmgw_core::{
     cluster::{
         catalog::{Model, ModelDefinition},
         node::{Memory, NodeFacts},
+        weights::WeightsOrders,
     },
     control::Control,
     id::NodeId,
@@ -65,9 +66,11 @@ async fn controller() -> Running {
         settle: Duration::ZERO,
         declared: vec![declared()],
         engines: Vec::new(),
+        weights: WeightsOrders::default(),
         policy: PolicyName::default(),
     };
     let deps = ControllerDeps {
+        weights_reader: None,
         hashing_key: HashingKey::from_bytes([1; 32]),
         store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
         clock,
@@ -120,6 +123,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
             ..NodeFacts::default()
         },
         provision: Vec::new(),
+        weights: None,
         replicas: Vec::new(),
     }));
     for frame in [hello, report] {

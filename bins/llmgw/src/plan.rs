@@ -12,7 +12,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use llmgw_core::{
     api::whatif::{Change, Snapshot},
-    cluster::catalog::DefinitionError,
+    cluster::catalog::{DefinitionError, Model},
     id::ModelName,
     reason,
 };
@@ -45,8 +45,8 @@ pub(crate) struct PlanArgs {
     /// Both at once, as `llmgw ctl snapshot` writes them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fleet", "models"])]
     snapshot: Option<PathBuf>,
-    /// Weights of a model, as `llmgw fit` reads them: then less context and fewer requests are tried too, for what
-    /// fits nowhere
+    /// Weights of a model, as `llmgw fit` reads them: then a profile need not name its memory, and less context and
+    /// fewer requests are tried too, for what fits nowhere
     #[arg(long, value_name = "NAME=FILE", value_parser = weights)]
     weights: Vec<(ModelName, PathBuf)>,
     /// How a place is chosen among those that fit
@@ -106,16 +106,26 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
 fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
     let Scene {
         fleet,
-        wanted,
+        written,
+        written_at,
         policy,
     } = Scene::read(args)?;
     let changes = args.changes.read(&Kind {
         missing: Cause::NotFound,
         ..DEFINITION
     })?;
+    let sizes = sizes(&args.weights, &written, &changes)?;
+    let sized =
+        |model: &Model| model.with_findings(None, |profile| sizes.memory(model.name(), profile));
+    let wanted = Wanted {
+        models: written.models.iter().map(sized).collect(),
+    };
+    if let Some(wrong) = wanted.check(&fleet).first() {
+        return Err(hinted(wrong_at(&written_at, wrong), wrong));
+    }
     let options = Options {
         policy: args.policy.map_or(policy, Into::into),
-        sizes: Arc::new(sizes(&args.weights, &wanted, &changes)?),
+        sizes: Arc::new(sizes),
         ..Options::default()
     };
     if args.changes.is_empty() {
@@ -139,18 +149,14 @@ fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
 /// What is planned from.
 struct Scene {
     fleet: Fleet,
-    wanted: Wanted,
+    /// What is wanted, as it was written: not checked yet.
+    written: Wanted,
+    written_at: PathBuf,
     policy: PolicyName,
 }
 
 impl Scene {
     fn read(args: &PlanArgs) -> Result<Self, Failure> {
-        let at = |path: &Path, problem: &dyn ToString| {
-            Failure::new(
-                Cause::Usage,
-                format!("{}: {}", path.display(), problem.to_string()),
-            )
-        };
         let missing = || {
             Failure::new(
                 Cause::Usage,
@@ -165,24 +171,22 @@ impl Scene {
             ),
         };
         let scene = match &args.snapshot {
-            Some(path) => Self::of(document::read(path, &SNAPSHOT)?)
-                .map_err(|problem| at(path, &problem).with_hint(SNAPSHOT.wrong))?,
+            Some(path) => Self::of(document::read(path, &SNAPSHOT)?, path)
+                .map_err(|problem| wrong_at(path, &problem).with_hint(SNAPSHOT.wrong))?,
             None => Self {
                 fleet: document::read(fleet_at, &FLEET)?,
-                wanted: document::read(models_at, &MODELS)?,
+                written: document::read(models_at, &MODELS)?,
+                written_at: models_at.clone(),
                 policy: PolicyName::default(),
             },
         };
         if let Some(wrong) = scene.fleet.check().first() {
-            return Err(at(fleet_at, wrong).with_hint(FLEET.wrong));
-        }
-        if let Some(wrong) = scene.wanted.check(&scene.fleet).first() {
-            return Err(hinted(at(models_at, wrong), wrong));
+            return Err(wrong_at(fleet_at, wrong).with_hint(FLEET.wrong));
         }
         Ok(scene)
     }
 
-    fn of(snapshot: Snapshot) -> Result<Self, String> {
+    fn of(snapshot: Snapshot, path: &Path) -> Result<Self, String> {
         let Snapshot {
             policy,
             fleet,
@@ -197,9 +201,10 @@ impl Scene {
         });
         Ok(Self {
             fleet: serde_json::from_value(fleet).map_err(within("fleet"))?,
-            wanted: Wanted {
+            written: Wanted {
                 models: models.collect::<Result<_, _>>()?,
             },
+            written_at: path.to_owned(),
             policy: serde_json::from_value(policy.into()).map_err(within("policy"))?,
         })
     }
@@ -230,6 +235,11 @@ fn sizes(
         sizes.insert(name.clone(), shape);
     }
     Ok(sizes)
+}
+
+fn wrong_at(path: &Path, problem: &dyn ToString) -> Failure {
+    let problem = problem.to_string();
+    Failure::new(Cause::Usage, format!("{}: {problem}", path.display()))
 }
 
 fn hinted(failure: Failure, wrong: &DefinitionError) -> Failure {

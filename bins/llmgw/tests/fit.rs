@@ -359,3 +359,72 @@ fn what_holds_no_weights_or_is_no_file_is_refused() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("/dev/zero is no file"), "{ran:?}");
 }
+
+/// Serves one file to everyone, by ranges; says how many bytes it sent.
+fn serve(bytes: Vec<u8>) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let sent = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+    let count = std::sync::Arc::clone(&sent);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+            let answer = if head.starts_with("get /m.gguf ") {
+                let range = head.split("range: bytes=").nth(1).unwrap();
+                let (from, to) = range.split_once("\r\n").unwrap().0.split_once('-').unwrap();
+                let from: usize = from.parse().unwrap();
+                let to = to.parse::<usize>().unwrap().min(bytes.len() - 1);
+                let part = &bytes[from..=to];
+                count.fetch_add(part.len(), std::sync::atomic::Ordering::SeqCst);
+                let head = format!(
+                    "HTTP/1.1 206 X\r\ncontent-range: bytes {from}-{to}/{}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    bytes.len(),
+                    part.len(),
+                );
+                [head.as_bytes(), part].concat()
+            } else {
+                b"HTTP/1.1 404 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
+            };
+            drop(stream.write_all(&answer));
+        }
+    });
+    (base, sent)
+}
+
+#[test]
+fn the_header_of_a_source_is_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = llama("llama").header().unwrap();
+    fs::write(directory.path().join("local.gguf"), &file).unwrap();
+    let header = file.len();
+    file.resize(64 << 20, 0);
+    let (base, sent) = serve(file);
+    let far = fit(&directory, &[&format!("{base}/m.gguf?signature=secret"), "-o", "json"]);
+    assert_eq!(far.code, Some(0), "{far:?}");
+    assert!(!far.out.contains("secret"), "{}", far.out);
+    let near = fit(&directory, &["local.gguf", "-o", "json"]);
+    let devices = |ran: &Ran| serde_json::from_str::<Json>(&ran.out).unwrap()["devices"].clone();
+    assert_eq!(devices(&far), devices(&near));
+    let sent = sent.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(header < 4 << 20 && sent <= 4 << 20, "{sent} bytes were sent for {header}");
+}
+
+#[test]
+fn a_source_that_is_not_there_or_does_not_answer_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (base, _sent) = serve(Vec::new());
+    let missing = fit(&directory, &[&format!("{base}/other.gguf")]);
+    assert_eq!(missing.code, Some(3), "{missing:?}");
+    let missing = fit(&directory, &["hf:o/r/m.gguf", "--hub", &base]);
+    assert_eq!(missing.code, Some(3), "{missing:?}");
+    let nobody = fit(&directory, &["hf:o/r/m.gguf", "--hub", "http://127.0.0.1:9"]);
+    assert_eq!(nobody.code, Some(4), "{nobody:?}");
+    let relative = fit(&directory, &["mirror:m.gguf"]);
+    assert_eq!(relative.code, Some(2), "{relative:?}");
+}

@@ -885,6 +885,10 @@ class Node:
     def replicas(self) -> int:
         """How many replicas it has."""
 
+    @property
+    def models_on_disk(self) -> tuple[str, ...] | None:
+        """Models whose weights lie on its disk; `None` when its agent does not say."""
+
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""
 
@@ -904,8 +908,12 @@ class Profile:
         """Its engine."""
 
     @property
-    def memory(self) -> int:
-        """Main memory for one replica, in bytes."""
+    def memory(self) -> int | None:
+        """Main memory for one replica, in bytes; `None` while what its definition does not say is not known."""
+
+    @property
+    def memory_estimated(self) -> bool:
+        """Whether that was estimated from what the weights say of themselves, and not declared."""
 
     @property
     def context(self) -> int:

@@ -1,13 +1,14 @@
 //! Tables for people. What is not known is `-`, and never 0.
 
 use llmgw_core::{
-    api::admin::{JobView, KeyView, ModelView, NodeView, Origin, ReplicaView, UsageView},
+    api::admin::{
+        JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView, UsageView,
+    },
     cluster::{
         audit::AuditEntry,
         engine::{Provision, ProvisionState},
         weights::FetchProgress,
     },
-    units::Bytes,
 };
 
 use super::text::{moment, span};
@@ -153,6 +154,29 @@ pub(super) fn jobs(jobs: &[JobView]) -> String {
     )
 }
 
+pub(super) fn orphans(orphans: &[OrphanView]) -> String {
+    let row = |one: &OrphanView| {
+        let state = match &one.kept {
+            Some(why) => format!("stays: {why}"),
+            None if one.collecting => "is being removed".to_owned(),
+            None => "may go".to_owned(),
+        };
+        vec![
+            one.hostname.clone(),
+            one.sha256.to_string(),
+            one_line(&one.name),
+            one.size.to_string(),
+            one.last_used.map_or_else(|| UNKNOWN.to_owned(), moment),
+            one_line(&state),
+        ]
+    };
+    grid(
+        &["NODE", "SHA256", "NAME", "SIZE", "LAST USED", "STATE"],
+        &[],
+        orphans.iter().map(row),
+    )
+}
+
 pub(super) fn audit(entries: &[AuditEntry]) -> String {
     let row = |entry: &AuditEntry| {
         vec![
@@ -260,18 +284,23 @@ fn standing(model: &ModelView) -> (&'static str, Option<&str>) {
 }
 
 fn progress(fetch: &FetchProgress) -> String {
-    let FetchProgress {
-        bytes_done,
-        bytes_total,
-        ..
-    } = fetch;
-    match bytes_total {
-        Some(total) if *total > Bytes::ZERO => {
-            let percent = u128::from(bytes_done.0) * 100 / u128::from(total.0);
-            format!("{percent} % of {total}")
+    let mut text = match (fetch.percent(), fetch.bytes_total) {
+        (Some(percent), Some(total)) => format!("{percent} % of {total}"),
+        _ => format!("{} fetched", fetch.bytes_done),
+    };
+    match (
+        fetch.stalled_since,
+        fetch.bytes_per_second,
+        fetch.eta_seconds,
+    ) {
+        (Some(since), _, _) => text.push_str(&format!(", stalled since {}", moment(since))),
+        (None, Some(rate), Some(eta)) => {
+            text.push_str(&format!(", {rate}/s, ~{} left", span(eta)));
         }
-        _ => format!("{bytes_done} fetched"),
+        (None, Some(rate), None) => text.push_str(&format!(", {rate}/s")),
+        (None, None, _) => {}
     }
+    text
 }
 
 /// A message that leaves room for the rest of the table; `-o json` and `explain` have it whole.

@@ -3,7 +3,11 @@
 use llmgw_core::{
     api::admin::{Explanation, SettingsView, Summary},
     clock::Timestamp,
-    reason::{Report, render},
+    reason::{
+        Report,
+        remedy::{Awaited, Change},
+        render,
+    },
 };
 
 use crate::failure::{clean, one_line};
@@ -71,7 +75,11 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
             1 => "1 replica".to_owned(),
             count => format!("{count} replicas"),
         };
-        format!("{model} is placed: {count}\n{}", one_more(report))
+        format!(
+            "{model} is placed: {count}\n{}{}",
+            downloads(report),
+            one_more(report)
+        )
     } else if *headline == render::headline(report) {
         render::explanation(report)
     } else {
@@ -89,6 +97,22 @@ pub(super) fn span(seconds: u64) -> String {
         7_200..172_800 => format!("{}h", seconds / 3_600),
         _ => format!("{}d", seconds / 86_400),
     }
+}
+
+/// What its replicas still wait for.
+fn downloads(report: &Report) -> String {
+    let waits = report.remedies.iter().filter(|remedy| {
+        matches!(
+            &remedy.change,
+            Change::Wait {
+                until: Awaited::Weights { .. },
+                ..
+            }
+        )
+    });
+    waits
+        .map(|remedy| format!("{}: {}\n", remedy.when(), remedy.change))
+        .collect()
 }
 
 /// What a trial for a further replica found, for a model that has all it should have.

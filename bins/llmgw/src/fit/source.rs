@@ -112,7 +112,7 @@ fn failure(missing: bool, error: &dyn std::error::Error, hint: Option<String>) -
     }
 }
 
-fn refused(path: &Path, error: &ShapeError) -> Failure {
+pub(super) fn refused(path: &Path, error: &ShapeError) -> Failure {
     let cause = match error {
         ShapeError::CannotBound { .. } => Cause::Refused,
         _ => Cause::Usage,

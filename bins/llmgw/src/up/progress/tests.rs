@@ -37,6 +37,7 @@ fn report(replicas: Vec<ReplicaStatus>, provision: Vec<Provision>) -> NodeReport
         revision: 1,
         facts: NodeFacts::default(),
         provision,
+        weights: None,
         replicas,
     }
 }

@@ -1,11 +1,9 @@
 //! Models, their profiles and their scaling: the definition that people write, and the checked form of it.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::weights::{Sha256Digest, Source, Weights, WeightsFile, gguf_parts, is_relative},
+    cluster::weights::{Source, Weights, WeightsFile},
     fingerprint::Fingerprint,
     id::{ModelName, ProfileName},
     units::Bytes,
@@ -14,6 +12,7 @@ use crate::{
 mod fallbacks;
 mod needs;
 mod profile;
+mod weights;
 
 pub use self::{
     fallbacks::{FallbackFault, check_fallbacks, fallback_faults},
@@ -239,7 +238,7 @@ impl TryFrom<ModelDefinition> for Model {
                 None,
             ));
         }
-        let weights = checked_weights(source, sha256, size, files)?;
+        let weights = weights::checked(source, sha256, size, files)?;
         let replicas = replicas.unwrap_or(1);
         if replicas == 0 {
             return Err(problem(
@@ -328,134 +327,6 @@ impl From<Model> for ModelDefinition {
     }
 }
 
-fn checked_weights(
-    source: OneOrMany,
-    sha256: Option<String>,
-    size: Option<Bytes>,
-    files: Vec<WeightsFile>,
-) -> Result<Weights, DefinitionError> {
-    let texts = match source {
-        OneOrMany::One(text) => vec![text],
-        OneOrMany::Many(texts) => texts,
-    };
-    if texts.is_empty() {
-        return Err(problem("source", &"there is none", None));
-    }
-    if texts.len() > MAX_SOURCES {
-        return Err(problem("source", &"more than 16 places", None));
-    }
-    let sha256: Option<Sha256Digest> = sha256
-        .map(|text| text.parse().map_err(|e| problem("sha256", &e, None)))
-        .transpose()?;
-    let mut sources = Vec::new();
-    for (index, text) in texts.iter().enumerate() {
-        let field = if texts.len() == 1 {
-            "source".to_owned()
-        } else {
-            format!("source[{index}]")
-        };
-        let source: Source = text.parse().map_err(|e| problem(&field, &e, None))?;
-        sources.push(source);
-    }
-    // What a hub says of its file holds for the same file elsewhere.
-    let has_hub = sources
-        .iter()
-        .any(|source| matches!(source, Source::Hub { .. }));
-    let unchecked = sources.iter().find(|source| {
-        !matches!(source, Source::File { .. }) && !has_hub && sha256.is_none() && files.is_empty()
-    });
-    if let Some(source) = unchecked {
-        return Err(problem(
-            "sha256",
-            &format!(
-                "missing, and {} bytes are not used unchecked",
-                source.scheme()
-            ),
-            Some("give the digest of the file: sha256: <64 hexadecimal digits>"),
-        ));
-    }
-    if sha256.is_some() {
-        let parts = sources
-            .iter()
-            .find_map(|source| gguf_parts(source.file_name()));
-        if let Some(parts) = parts {
-            return Err(problem(
-                "sha256",
-                &format!("one digest can't be that of {} parts", parts.len()),
-                Some(
-                    "leave it out when the source is a hub, else list each part with its digest: files: [{path: …, sha256: …}]",
-                ),
-            ));
-        }
-    }
-    check_files(&files, sha256.is_some() || size.is_some())?;
-    Ok(Weights {
-        sources,
-        sha256,
-        size,
-        files,
-    })
-}
-
-fn check_files(files: &[WeightsFile], has_one_of_all: bool) -> Result<(), DefinitionError> {
-    if files.is_empty() {
-        return Ok(());
-    }
-    if has_one_of_all {
-        let hint = Some("each file has its own");
-        return Err(problem(
-            "files",
-            &"sha256 or size is given for all as well",
-            hint,
-        ));
-    }
-    if files.len() > MAX_FILES {
-        return Err(problem(
-            "files",
-            &format!("{} are more than 2,000", files.len()),
-            None,
-        ));
-    }
-    let mut paths = BTreeSet::new();
-    for (index, file) in files.iter().enumerate() {
-        let field = format!("files[{index}].path");
-        if !is_relative(&file.path) || file.path.chars().any(char::is_control) {
-            return Err(problem(
-                &field,
-                &format!("{:?} is no path beside the source", file.path),
-                None,
-            ));
-        }
-        if !paths.insert(&file.path) {
-            return Err(problem(
-                &field,
-                &format!("{} is named twice", file.path),
-                None,
-            ));
-        }
-        if let Some(size) = file.size {
-            bounded(size, &format!("files[{index}].size"))?;
-        }
-    }
-    // A file that is a directory of another can't be laid beside it.
-    let beneath = paths.iter().find(|path| {
-        let mut above = path.as_str();
-        std::iter::from_fn(|| {
-            above = above.rsplit_once('/')?.0;
-            Some(above.to_owned())
-        })
-        .any(|above| paths.contains(&above))
-    });
-    match beneath {
-        Some(path) => Err(problem(
-            "files",
-            &format!("{path} lies beneath another of them"),
-            None,
-        )),
-        None => Ok(()),
-    }
-}
-
 /// Refuses an amount that no machine has: sums of such would say nothing any more.
 fn bounded(amount: Bytes, field: &str) -> Result<(), DefinitionError> {
     if amount <= MOST_BYTES {
@@ -481,8 +352,6 @@ fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionEr
 
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_REPLICAS: u32 = 1_000;
-const MAX_SOURCES: usize = 16;
-const MAX_FILES: usize = 2_000;
 
 #[cfg(test)]
 mod tests {

@@ -45,6 +45,7 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
     let fleet = snapshot.fleet(now);
     let known: BTreeMap<NodeId, &FleetNode> =
         fleet.nodes.iter().map(|node| (node.id, node)).collect();
+    let models = digests(snapshot);
     let mut views: Vec<NodeView> = snapshot
         .observed
         .nodes
@@ -64,7 +65,7 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
                         .map_or(Bytes::ZERO, |node| node.memory_reserved()),
                     gpus_free: known.get(id).and_then(|node| node.gpus_free()),
                     replicas: given.count(),
-                    models_on_disk: models_on_disk(snapshot, node),
+                    models_on_disk: models_on_disk(&models, node),
                 },
                 now,
             )
@@ -81,21 +82,30 @@ struct NodeSums {
     models_on_disk: Option<Vec<ModelName>>,
 }
 
-/// The models all of whose files lie on a node; absent when it does not say.
-fn models_on_disk(snapshot: &Snapshot, node: &ObservedNode) -> Option<Vec<ModelName>> {
-    let there: BTreeSet<Sha256Digest> = node
-        .weights
-        .as_ref()?
-        .iter()
-        .map(|one| one.sha256)
-        .collect();
-    let has_all = |entry: &&Entry| {
+/// The digests of each model that is known to have some.
+fn digests(snapshot: &Snapshot) -> Vec<(ModelName, Vec<Sha256Digest>)> {
+    let of = |entry: &Entry| {
         let completed = snapshot.completed(entry);
-        let mut digests = completed.weights().digests().peekable();
-        digests.peek().is_some() && digests.all(|digest| there.contains(&digest))
+        let digests = completed.weights().digests().collect();
+        (entry.model.name().clone(), digests)
     };
-    let entries = snapshot.entries.values().filter(has_all);
-    Some(entries.map(|entry| entry.model.name().clone()).collect())
+    let all = snapshot.entries.values().map(of);
+    all.filter(|(_, digests): &(_, Vec<_>)| !digests.is_empty())
+        .collect()
+}
+
+/// The models all of whose files lie on a node; absent when it does not say.
+fn models_on_disk(
+    models: &[(ModelName, Vec<Sha256Digest>)],
+    node: &ObservedNode,
+) -> Option<Vec<ModelName>> {
+    let there = node.weights.as_ref()?.iter().map(|one| one.sha256);
+    let there: BTreeSet<Sha256Digest> = there.collect();
+    let has_all = |(_, digests): &&(ModelName, Vec<Sha256Digest>)| {
+        digests.iter().all(|digest| there.contains(digest))
+    };
+    let held = models.iter().filter(has_all);
+    Some(held.map(|(name, _)| name.clone()).collect())
 }
 
 fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> NodeView {

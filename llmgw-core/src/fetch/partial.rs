@@ -137,8 +137,12 @@ impl Partial {
         Self::remove(&self.path).await
     }
 
-    /// Waits until what came is written, so that a later attempt finds it. The bytes need not be on the disk.
+    /// Waits until what came is written, so that a later attempt finds it. The bytes need not be on the disk. Of
+    /// nothing, nothing is left.
     pub(super) async fn leave(self) -> io::Result<()> {
+        if self.have == Bytes::ZERO {
+            return self.discard().await;
+        }
         drop(self.hasher.finish().await);
         self.writer.finish().await.map(drop)
     }

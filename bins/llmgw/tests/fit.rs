@@ -375,7 +375,7 @@ fn serve(bytes: Vec<u8>) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsi
                 head.push(byte[0]);
             }
             let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
-            let answer = if head.starts_with("get /m.gguf ") {
+            let answer = if head.starts_with("get /m.gguf?") {
                 let range = head.split("range: bytes=").nth(1).unwrap();
                 let (from, to) = range.split_once("\r\n").unwrap().0.split_once('-').unwrap();
                 let from: usize = from.parse().unwrap();

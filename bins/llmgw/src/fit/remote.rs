@@ -109,7 +109,8 @@ fn wait_for<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, Failure>
         .build()
         .map_err(|error| failed(error.to_string()))?;
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| runtime.block_on(work));
+        // It ends there too: a runtime may not be dropped on another.
+        let waiting = scope.spawn(move || runtime.block_on(work));
         waiting
             .join()
             .map_err(|_| failed("the work has failed".to_owned()))

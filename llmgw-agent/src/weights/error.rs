@@ -33,7 +33,7 @@ pub enum WeightsError {
         path: String,
         /// Why not.
         #[source]
-        source: Box<WeightsError>,
+        source: Box<Self>,
     },
     /// The files of a set do not belong together.
     #[error("the parts do not make one model")]

@@ -296,7 +296,7 @@ fn report(answered: &Answered) {
     let Answered { model, found, .. } = answered;
     match found {
         Ok(Findings { shape: Ok(_), .. }) => {
-            tracing::info!(%model, "the header of the weights was read")
+            tracing::info!(%model, "the header of the weights was read");
         }
         Ok(Findings {
             shape: Err(error), ..
@@ -304,7 +304,7 @@ fn report(answered: &Answered) {
             tracing::info!(%model, problem = error.problem, "the header of the weights is not known");
         }
         Err(error) => {
-            tracing::warn!(%model, problem = error.problem, "it is not known what the weights are")
+            tracing::warn!(%model, problem = error.problem, "it is not known what the weights are");
         }
     }
 }

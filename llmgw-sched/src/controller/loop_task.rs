@@ -55,7 +55,7 @@ pub(super) enum Event {
     },
     /// A model was added to the store.
     Added {
-        model: StoredModel,
+        model: Box<StoredModel>,
         done: oneshot::Sender<()>,
     },
     /// A model was removed from the store.
@@ -229,10 +229,8 @@ impl LoopTask {
                     }
                 }
             }
-            Event::Added {
-                model: StoredModel { model, added_at },
-                done,
-            } => {
+            Event::Added { model, done } => {
+                let StoredModel { model, added_at } = *model;
                 self.state.memory.absolve(model.name());
                 self.state
                     .entries

@@ -60,6 +60,7 @@ impl Catalog for ControllerHandle {
                 .insert_model(epoch, &model)
                 .await
                 .map_err(|e| from_store(&e))?;
+            let model = Box::new(model);
             shared.tell(|done| Event::Added { model, done }).await?;
             Ok(name)
         })

@@ -322,7 +322,7 @@ async fn what_lies_there_is_told_and_collected_unless_it_is_used() {
     let server = Server::start(&[("/a", b"weights a"), ("/b", b"weights b")], None).await;
     let clock = clock_at(Timestamp(1_790_000_000_000));
     let store = store(&directory, |config| {
-        config.clock = Arc::clone(&clock) as Arc<dyn Clock>
+        config.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     });
     assert_eq!(*store.stock().borrow(), None, "nobody has looked yet");
     assert_eq!(stock(&store).await, []);
@@ -417,7 +417,7 @@ async fn what_was_used_longest_ago_makes_room_when_that_is_allowed() {
         )
     };
     let open = store(&directory, |config| {
-        config.clock = Arc::clone(&clock) as Arc<dyn Clock>
+        config.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     });
     for path in ["a", "b", "a"] {
         get(&open, &wanted(path)).await.unwrap();
@@ -464,7 +464,7 @@ async fn parts_of_fetches_are_removed_once_nobody_has_wanted_them_for_a_week() {
     let now = llmgw_core::clock::SystemClock::new().now();
     let clock = clock_at(now);
     let store = store(&directory, |config| {
-        config.clock = Arc::clone(&clock) as Arc<dyn Clock>
+        config.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     });
     store.remove_abandoned().await;
     assert!(shelf.join("m.1.partial").exists(), "it may be continued");

@@ -377,7 +377,7 @@ fn a_token_goes_to_nodes_that_need_it_and_is_shown_nowhere() {
     };
     let node = NodeId::generate();
     assert!(storage::orders(&snapshot, node).is_empty());
-    let mut given = snapshot.clone();
+    let mut given = snapshot;
     let spec = llmgw_core::cluster::replica::ReplicaSpec {
         id: llmgw_core::id::ReplicaId::generate(),
         model: name("open"),

@@ -52,6 +52,7 @@ async fn a_real_engine_goes_on_answering_over_a_kill_of_its_agent() {
                     .unwrap(),
             ),
             size: Some(Bytes(98_362_432)),
+            files: Vec::new(),
         },
         ..scene.spec.clone()
     };

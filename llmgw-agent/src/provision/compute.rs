@@ -307,6 +307,7 @@ fn spec(check: &ComputeCheck<'_>) -> ReplicaSpec {
             sources: Vec::new(),
             sha256: None,
             size: None,
+            files: Vec::new(),
         },
         fingerprint: Fingerprint(0),
         gpus: check.gpus.to_vec(),

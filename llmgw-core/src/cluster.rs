@@ -5,5 +5,7 @@ pub mod audit;
 pub mod catalog;
 pub mod engine;
 pub mod node;
+pub mod release;
 pub mod replica;
+pub mod variant;
 pub mod weights;

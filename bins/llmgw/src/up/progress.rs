@@ -218,21 +218,31 @@ fn style(template: &str) -> ProgressStyle {
 /// What is done for an engine. That it waits for its turn is no step, and neither is that it failed.
 fn step_of_engine(provision: &Provision) -> Option<Item> {
     let engine = &provision.engine;
+    let mut bytes = None;
     let (text, ended) = match &provision.state {
         ProvisionState::Pending => return None,
         // A step of an installation, or the look at one that is there: it is said as what it is.
-        ProvisionState::Installing { step, percent } => {
+        ProvisionState::Installing {
+            step,
+            percent,
+            transfer,
+            ..
+        } => {
+            bytes = transfer.map(|transfer| (transfer.done, transfer.total));
+            // A bar says how much is there.
+            let percent = percent.filter(|_| bytes.is_none());
             let percent = percent.map(|percent| format!(" ({percent} %)"));
             let text = format!("{engine}: {step}{}", percent.unwrap_or_default());
             (text, false)
         }
+        ProvisionState::Waiting { reason, .. } => (format!("{engine}: waiting: {reason}"), false),
         ProvisionState::Failed { .. } => (String::new(), true),
         state => (format!("{engine}: {}", state.describe()), true),
     };
     let item = Item {
         subject: format!("engine {engine}"),
         text,
-        bytes: None,
+        bytes,
         ended,
         step_of: None,
     };

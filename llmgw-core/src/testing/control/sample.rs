@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     cluster::{
         catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
-        engine::{Provision, ProvisionState},
+        engine::{PassedOver, Provision, ProvisionState},
         node::{NodeState, Os, Warning},
         replica::ReplicaState,
         weights::{FetchProgress, Sha256Digest},
@@ -122,6 +122,11 @@ fn well() -> NodeView {
                 variant: "wheel".to_owned(),
             },
             choice: Some("wheel: no path was named".to_owned()),
+            passed_over: vec![PassedOver {
+                build: "b10991 vulkan".to_owned(),
+                reason: "SIGILL while loading".to_owned(),
+            }],
+            warnings: Vec::new(),
         }],
         warnings: Vec::new(),
         last_seen_ago: 2,
@@ -138,15 +143,14 @@ fn unheard() -> NodeView {
         state: NodeState::Lost,
         memory_allocatable: Some(Bytes::gib(12)),
         memory_reserved: Bytes::ZERO,
-        provision: vec![Provision {
-            engine: ours("llamacpp"),
-            state: ProvisionState::Failed {
+        provision: vec![Provision::new(
+            ours("llamacpp"),
+            ProvisionState::Failed {
                 error: "pip: no matching distribution".to_owned(),
                 hint: Some("is the index reachable?".to_owned()),
                 retry_at: Timestamp(1_790_000_000_000),
             },
-            choice: None,
-        }],
+        )],
         warnings: vec![Warning {
             code: "no_avx2".to_owned(),
             text: "the processor lacks AVX2".to_owned(),

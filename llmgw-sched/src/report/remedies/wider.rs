@@ -74,9 +74,13 @@ pub(super) fn installing(trials: &Trials<'_, '_>) -> Vec<Remedy> {
         |node, candidate| {
             let engine = &candidate.profile.engine;
             let state = node.engines.get_mut(engine)?;
-            let percent = match state {
-                ProvisionState::Pending => None,
-                ProvisionState::Installing { percent, .. } => *percent,
+            let (percent, seconds) = match state {
+                ProvisionState::Pending | ProvisionState::Waiting { .. } => (None, None),
+                ProvisionState::Installing {
+                    percent,
+                    eta_seconds,
+                    ..
+                } => (*percent, *eta_seconds),
                 _ => return None,
             };
             let until = Awaited::Engine {
@@ -88,7 +92,7 @@ pub(super) fn installing(trials: &Trials<'_, '_>) -> Vec<Remedy> {
             Some(Change::Wait {
                 until,
                 percent,
-                seconds: None,
+                seconds,
             })
         },
     )

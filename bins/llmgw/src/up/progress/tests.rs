@@ -43,15 +43,14 @@ fn report(replicas: Vec<ReplicaStatus>, provision: Vec<Provision>) -> NodeReport
 }
 
 fn not_installed(error: &str) -> Provision {
-    Provision {
-        engine: "llamacpp".parse().unwrap(),
-        state: ProvisionState::Failed {
+    Provision::new(
+        "llamacpp".parse().unwrap(),
+        ProvisionState::Failed {
             error: error.to_owned(),
             hint: None,
             retry_at: Timestamp(0),
         },
-        choice: None,
-    }
+    )
 }
 
 /// The last lines of all subjects.

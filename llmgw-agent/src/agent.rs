@@ -24,7 +24,14 @@ pub use self::{
 
 use std::sync::Arc;
 
-use llmgw_core::{api::agent::NodeReport, clock::Clock, cluster::node::NodeFacts, id::NodeId};
+use llmgw_core::{
+    api::agent::NodeReport,
+    clock::Clock,
+    cluster::node::NodeFacts,
+    fetch::FetchTimes,
+    id::NodeId,
+    releases::{ReleaseClient, ReleaseError},
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +47,7 @@ use crate::{
         DATA_DIR_MARK, TASK_MARK,
         native::{Containment, NativeConfig},
     },
-    provision::{ProvisionConfig, Provisioner},
+    provision::{ProvisionConfig, ProvisionDeps, ProvisionTimes, Provisioner},
     session::fence::Fence,
     supervise::{PORTS, SuperviseConfig, SuperviseDeps},
     weights::{WeightsConfig, WeightsStore},
@@ -74,14 +81,22 @@ impl Agent {
                 (TASK_MARK.into(), task.into()),
             ]
         };
-        let provisioner = Provisioner::new(ProvisionConfig {
-            directory: home.dir.join("engines"),
-            marker_env: marks("engine"),
-            environment: config.environment.clone(),
-            python: config.python.clone(),
-            path_override: config.engine_paths.clone(),
-            clock: Arc::clone(&clock),
-        });
+        let provisioner = Provisioner::build(
+            ProvisionConfig {
+                directory: home.dir.join("engines"),
+                marker_env: marks("engine"),
+                environment: config.environment.clone(),
+                python: config.python.clone(),
+                path_override: config.engine_paths.clone(),
+                clock: Arc::clone(&clock),
+            },
+            ProvisionTimes::default(),
+            ProvisionDeps {
+                releases: config.releases.as_deref().map(release_client).transpose()?,
+                root: config.root.clone(),
+                ..ProvisionDeps::default()
+            },
+        );
         let mut weights = WeightsConfig::in_directory(home.dir.join("weights"));
         weights.marker_env = marks("weights");
         weights.python.clone_from(&config.python);
@@ -90,7 +105,11 @@ impl Agent {
         }
         weights.clock = Arc::clone(&clock);
         let weights = Arc::new(WeightsStore::new(weights)?);
-        let engines = Arc::new(Engines::new(provisioner, Arc::clone(&clock)));
+        let engines = Arc::new(Engines::new(
+            provisioner,
+            config.engine_check,
+            Arc::clone(&clock),
+        ));
         let probes = Arc::new(facts::probes(&config.root));
         let facts = NodeFacts {
             arch: std::env::consts::ARCH.to_owned(),
@@ -161,6 +180,16 @@ impl Agent {
         self.core.home.node
     }
 
+    /// Looks at the installed engines whenever it is called, and not only when their time has come.
+    pub fn engine_check(&self) -> impl Fn() + Send + Sync + 'static {
+        let engines = Arc::downgrade(&self.core.engines);
+        move || {
+            if let Some(engines) = engines.upgrade() {
+                engines.check_now();
+            }
+        }
+    }
+
     /// What is, for those who show it.
     #[must_use]
     pub fn observer(&self) -> watch::Receiver<NodeReport> {
@@ -186,4 +215,8 @@ impl Agent {
         let Self { fence, core } = self;
         core.run(fence, connector, shutdown).await
     }
+}
+
+fn release_client(list: &str) -> Result<ReleaseClient, ReleaseError> {
+    ReleaseClient::new(list, FetchTimes::default())
 }

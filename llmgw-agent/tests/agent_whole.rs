@@ -571,10 +571,7 @@ impl Server {
         revision: u64,
         replicas: &[&ReplicaSpec],
     ) {
-        let engines = vec![WantedEngine {
-            name: "llamacpp".parse().unwrap(),
-            source,
-        }];
+        let engines = vec![WantedEngine::new("llamacpp".parse().unwrap(), source)];
         let replicas = replicas.iter().copied().cloned().collect();
         self.say(&ToAgent::Desired(Box::new(DesiredState {
             epoch,

@@ -159,10 +159,7 @@ impl Site {
 }
 
 fn wanted(source: EngineSource) -> WantedEngine {
-    WantedEngine {
-        name: "llamacpp".parse().unwrap(),
-        source,
-    }
+    WantedEngine::new("llamacpp".parse().unwrap(), source)
 }
 
 /// Written by a child: a descriptor of ours, inherited by another test's child, would keep the program busy.

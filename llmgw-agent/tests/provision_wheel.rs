@@ -99,10 +99,7 @@ fn provisioner(python: Option<PathBuf>) -> Provisioner {
 }
 
 fn wanted() -> WantedEngine {
-    WantedEngine {
-        name: "llamacpp".parse().unwrap(),
-        source: EngineSource::Auto,
-    }
+    WantedEngine::new("llamacpp".parse().unwrap(), EngineSource::Auto)
 }
 
 fn starter() -> Weights {

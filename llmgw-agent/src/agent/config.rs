@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use llmgw_core::id::EngineName;
 
@@ -21,6 +21,10 @@ pub struct AgentConfig {
     pub engine_paths: BTreeMap<EngineName, PathBuf>,
     /// The address of the model hub; the usual one when absent.
     pub hub: Option<String>,
+    /// The list of releases that is asked where no control plane has done it; none when absent.
+    pub releases: Option<String>,
+    /// How often installed engines are looked at again.
+    pub engine_check: Duration,
     /// The secret that admits agents; none is needed over a pipe.
     pub token: Option<String>,
     /// What engines get of the agent's own environment: [`crate::process::inherited`] of it.
@@ -47,6 +51,9 @@ impl AgentConfig {
             python: None,
             engine_paths: BTreeMap::new(),
             hub: None,
+            releases: None,
+            // An unrelated upgrade can remove a library at any time.
+            engine_check: Duration::from_secs(600),
             token: None,
             environment: Vec::new(),
             launcher: None,
@@ -65,6 +72,8 @@ impl fmt::Debug for AgentConfig {
             python,
             engine_paths,
             hub,
+            releases,
+            engine_check,
             token,
             environment,
             launcher,
@@ -78,6 +87,8 @@ impl fmt::Debug for AgentConfig {
             .field("python", python)
             .field("engine_paths", engine_paths)
             .field("hub", hub)
+            .field("releases", releases)
+            .field("engine_check", engine_check)
             .field("token", &token.as_ref().map(|_| "…"))
             .field("environment", environment)
             .field("launcher", launcher)

@@ -1,4 +1,4 @@
-//! The engines that this node should have: one task each, until it is installed.
+//! The engines that this node should have: one task each, for as long as it is wanted.
 
 use std::{
     collections::BTreeMap,
@@ -13,31 +13,33 @@ use llmgw_core::{
     clock::Clock,
     cluster::{
         engine::{Provision, ProvisionState, WantedEngine},
-        node::NodeFacts,
+        node::{NodeFacts, Warning},
         replica::ReplicaSpec,
         weights::{FetchProgress, Weights},
     },
     error::{Chain, Coded as _},
     id::EngineName,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     engine::{Engine, InstalledEngine, engine},
     facts::gpu::visible,
-    provision::Provisioner,
+    provision::{ProvisionError, Provisioner},
     supervise::{Failure, Parts},
     weights::WeightsStore,
 };
 
-/// Installs what is wanted, and tries again what fails.
+/// Installs what is wanted, tries again what fails, and looks again and again whether it still works.
 #[derive(Debug)]
 pub(super) struct Engines {
     provisioner: Provisioner,
     clock: Arc<dyn Clock>,
+    check_every: Duration,
     installations: watch::Sender<BTreeMap<EngineName, Installation>>,
     workers: Mutex<BTreeMap<EngineName, CancellationToken>>,
+    check_now: Notify,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -61,12 +63,19 @@ pub(super) struct NodeParts {
 // === impl Engines ===
 
 impl Engines {
-    pub(super) fn new(provisioner: Provisioner, clock: Arc<dyn Clock>) -> Self {
+    /// `check_every` is how often what is installed is looked at again.
+    pub(super) fn new(
+        provisioner: Provisioner,
+        check_every: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             provisioner,
             clock,
+            check_every,
             installations: watch::Sender::default(),
             workers: Mutex::default(),
+            check_now: Notify::new(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
@@ -86,6 +95,20 @@ impl Engines {
             .collect()
     }
 
+    /// What the operator should know of the choices that were made.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let installations = self.installations.borrow();
+        installations
+            .values()
+            .flat_map(|one| one.provision.warnings.clone())
+            .collect()
+    }
+
+    /// Looks at all that is installed now, and not only when its time has come.
+    pub(super) fn check_now(&self) {
+        self.check_now.notify_waiters();
+    }
+
     /// Wants these engines, and no others; returns at once. What is not wanted any more stays on the disk.
     pub(super) fn want(self: &Arc<Self>, wanted: &[WantedEngine]) {
         let wanted: BTreeMap<&EngineName, &WantedEngine> =
@@ -94,9 +117,7 @@ impl Engines {
         self.installations.send_if_modified(|installations| {
             let before = installations.len();
             installations.retain(|name, one| {
-                let kept = wanted
-                    .get(name)
-                    .is_some_and(|wanted| **wanted == one.wanted);
+                let kept = wanted.get(name).is_some_and(|wanted| one.serves(wanted));
                 if !kept && let Some(worker) = workers.remove(name) {
                     worker.cancel();
                 }
@@ -104,14 +125,16 @@ impl Engines {
             });
             let mut changed = installations.len() != before;
             for (name, wanted) in wanted {
-                if installations.contains_key(name) {
+                if let Some(one) = installations.get_mut(name) {
+                    // What the control plane knows of the release by now; the next repair goes by it.
+                    one.wanted = wanted.clone();
                     continue;
                 }
                 installations.insert(name.clone(), Installation::pending(wanted.clone()));
                 let worker = self.stop.child_token();
                 workers.insert(name.clone(), worker.clone());
-                let install = Arc::clone(self).install(wanted.clone());
-                self.tasks.spawn(worker.run_until_cancelled_owned(install));
+                let keep = Arc::clone(self).keep(wanted.clone());
+                self.tasks.spawn(worker.run_until_cancelled_owned(keep));
                 changed = true;
             }
             changed
@@ -130,20 +153,31 @@ impl Engines {
         self.tasks.wait().await;
     }
 
-    async fn install(self: Arc<Self>, wanted: WantedEngine) {
+    /// Installs an engine, and keeps it installed.
+    async fn keep(self: Arc<Self>, mut wanted: WantedEngine) {
+        loop {
+            self.install(&wanted).await;
+            self.until_broken(&wanted).await;
+            let installations = self.installations.borrow();
+            if let Some(one) = installations.get(&wanted.name) {
+                wanted = one.wanted.clone();
+            }
+        }
+    }
+
+    /// Returns when it is installed.
+    async fn install(&self, wanted: &WantedEngine) {
         let mut pause = PAUSE_MIN;
         loop {
-            let progress = |choice: &str, state| {
-                self.update(&wanted, |one| {
-                    one.provision.choice = Some(choice.to_owned());
-                    one.provision.state = state;
-                });
+            let progress = |told: Provision| {
+                self.update(wanted, |one| one.provision = told);
             };
-            match self.provisioner.ensure(&wanted, &progress).await {
+            let wait = match self.provisioner.converge(wanted, &progress).await {
                 Ok(installed) => {
                     let (name, version) = (&installed.name, &installed.version);
-                    tracing::info!(engine = %name, version, "an engine is installed");
-                    self.update(&wanted, |one| {
+                    let variant = &installed.variant;
+                    tracing::info!(engine = %name, version, variant, "an engine is installed");
+                    self.update(wanted, |one| {
                         one.provision.state = ProvisionState::Installed {
                             version: installed.version.clone(),
                             variant: installed.variant.clone(),
@@ -152,21 +186,59 @@ impl Engines {
                     });
                     return;
                 }
+                Err(ProvisionError::Waiting { reason, again }) => {
+                    tracing::info!(engine = %wanted.name, reason, "an engine has to wait");
+                    // Without a time of its own it is the control plane that ends it, with another order.
+                    let wait = again.unwrap_or(PAUSE_MAX);
+                    let retry_at = again.map(|again| self.clock.now().plus(again));
+                    self.update(wanted, |one| {
+                        one.provision.state = ProvisionState::Waiting { reason, retry_at };
+                    });
+                    wait
+                }
                 Err(error) => {
                     let text = Chain(&error).to_string();
                     tracing::warn!(engine = %wanted.name, error = text, "an engine is not installed");
                     let retry_at = self.clock.now().plus(pause);
-                    self.update(&wanted, |one| {
+                    self.update(wanted, |one| {
+                        if let ProvisionError::NoBuild(none) = &error {
+                            one.provision.passed_over.clone_from(&none.passed_over);
+                            one.provision.warnings.clone_from(&none.warnings);
+                        }
                         one.provision.state = ProvisionState::Failed {
                             error: text,
                             hint: error.hint(),
                             retry_at,
                         };
                     });
+                    let wait = pause;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    wait
                 }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Looks at what is installed, when its time has come and when it is asked for; returns when something is
+    /// wrong with it, and that is said.
+    async fn until_broken(&self, wanted: &WantedEngine) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.check_every) => {}
+                () = self.check_now.notified() => {}
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            let Err(error) = self.provisioner.check(wanted).await else {
+                continue;
+            };
+            let problem = Chain(&error).to_string();
+            tracing::warn!(engine = %wanted.name, problem, "an engine does not work any more");
+            self.update(wanted, |one| {
+                one.installed = None;
+                one.provision.state =
+                    ProvisionState::step(format!("mending what has broken since: {problem}"));
+            });
+            return;
         }
     }
 
@@ -175,7 +247,7 @@ impl Engines {
             // A word that comes after the order was changed is about something else.
             let Some(one) = installations
                 .get_mut(&wanted.name)
-                .filter(|one| one.wanted == *wanted)
+                .filter(|one| one.wanted.asks_the_same(wanted))
             else {
                 return false;
             };
@@ -191,14 +263,16 @@ impl Engines {
 impl Installation {
     fn pending(wanted: WantedEngine) -> Self {
         Self {
-            provision: Provision {
-                engine: wanted.name.clone(),
-                state: ProvisionState::Pending,
-                choice: None,
-            },
+            provision: Provision::new(wanted.name.clone(), ProvisionState::Pending),
             wanted,
             installed: None,
         }
+    }
+
+    /// Whether what is there or under way is what is wanted now. Once it is installed, what the control plane
+    /// learns of the release changes nothing.
+    fn serves(&self, wanted: &WantedEngine) -> bool {
+        self.wanted == *wanted || self.installed.is_some() && self.wanted.asks_the_same(wanted)
     }
 }
 
@@ -285,3 +359,6 @@ const PAUSE_MIN: Duration = Duration::from_secs(5);
 
 /// A missing interpreter or a full disk takes a person; a person who has helped does not want to wait longer.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests;

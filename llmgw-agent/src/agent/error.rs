@@ -3,6 +3,7 @@ use std::{io, path::PathBuf, time::Duration};
 use llmgw_core::{
     error::{Code, Coded},
     fetch::FetchError,
+    releases::ReleaseError,
 };
 
 use crate::{process::ProcessError, session::fence::FenceError};
@@ -35,6 +36,9 @@ pub enum AgentError {
     /// The downloader can't be set up.
     #[error("setting up the downloader")]
     Fetch(#[from] FetchError),
+    /// The list of releases can't be asked.
+    #[error(transparent)]
+    Releases(#[from] ReleaseError),
     /// Engines did not end in time.
     #[error("engines did not end within {} s", after.as_secs())]
     Unfinished {
@@ -51,6 +55,7 @@ impl Coded for AgentError {
             Self::Fence(error) => error.code(),
             Self::Process(error) => error.code(),
             Self::Fetch(error) => error.code(),
+            Self::Releases(error) => error.code(),
         }
     }
 
@@ -65,6 +70,7 @@ impl Coded for AgentError {
             Self::Fence(error) => error.hint(),
             Self::Process(error) => error.hint(),
             Self::Fetch(error) => error.hint(),
+            Self::Releases(error) => error.hint(),
             Self::Unfinished { .. } => {
                 Some("the next start of the agent ends what is left of them".to_owned())
             }

@@ -234,6 +234,7 @@ impl Core {
                 code: Warning::GPU_MEMORY_HELD.to_owned(),
                 text: problem.to_string(),
             }));
+        facts.warnings.extend(self.engines.warnings());
         let next = NodeReport {
             revision,
             epoch,

@@ -1,12 +1,16 @@
-use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
+use llmgw_bundle::error::ArchiveError;
 use llmgw_core::{
-    error::{Code, Coded},
+    cluster::{engine::PassedOver, node::Warning, weights::Sha256Digest},
+    error::{Chain, Code, Coded, Retry},
+    fetch::FetchError,
     gguf::TensorType,
     id::EngineName,
+    units::Bytes,
 };
 
-use super::ComputeProblem;
+use super::{ComputeProblem, problem::BuildProblem};
 use crate::{
     engine::InstalledEngine,
     python::{PythonError, pip::PipError},
@@ -30,6 +34,25 @@ pub enum ProvisionError {
         /// The processor's architecture.
         architecture: String,
     },
+    /// The package is of one version and one form.
+    #[error("{package} is no build of {wish}")]
+    OnlyArchives {
+        /// The package, with its version.
+        package: String,
+        /// What is wanted.
+        wish: String,
+    },
+    /// Something that passes by itself stands in the way.
+    #[error("{reason}")]
+    Waiting {
+        /// What.
+        reason: String,
+        /// When to look again; absent when the control plane says so.
+        again: Option<Duration>,
+    },
+    /// No build can be tried on this machine.
+    #[error("{0}")]
+    NoBuild(Box<NoBuild>),
     /// The program at a path can't be used.
     #[error("{}: {problem}", path.display())]
     Program {
@@ -55,7 +78,7 @@ pub enum ProvisionError {
     /// A build was installed and does not compute.
     #[error(
         "{build} does not compute with weights of {}: {problem}",
-        listed(types)
+        each_type(types)
     )]
     Compute {
         /// The engine, its version and variant.
@@ -64,6 +87,70 @@ pub enum ProvisionError {
         types: BTreeSet<TensorType>,
         /// What it did.
         problem: ComputeProblem,
+    },
+    /// An archive could not be had.
+    #[error("fetching {asset}")]
+    Fetch {
+        /// Its name.
+        asset: String,
+        /// Why.
+        #[source]
+        source: Arc<FetchError>,
+    },
+    /// An archive has other bytes than its publisher lists.
+    #[error("{asset} has the sha256 {got}, and {expected} is listed for it")]
+    Digest {
+        /// Its name.
+        asset: String,
+        /// What it must be.
+        expected: Sha256Digest,
+        /// What came.
+        got: Sha256Digest,
+    },
+    /// An archive breaks a rule or is damaged.
+    #[error("extracting {asset}")]
+    Archive {
+        /// Its name.
+        asset: String,
+        /// What is wrong with it.
+        #[source]
+        source: Arc<ArchiveError>,
+    },
+    /// Two archives that belong together have different files of one name.
+    #[error("{asset} has another {file} than the archive that it belongs to")]
+    Overlap {
+        /// The second archive.
+        asset: String,
+        /// The file.
+        file: String,
+    },
+    /// There is no room.
+    #[error("{doing} needs {need} on the disk of {}, and {have} are free", path.display())]
+    NoSpace {
+        /// What needs it.
+        doing: String,
+        /// Where.
+        path: PathBuf,
+        /// How much it needs.
+        need: Bytes,
+        /// How much there is, less what is kept free.
+        have: Bytes,
+    },
+    /// The disk turned out to be full.
+    #[error("the disk of {} is full: {doing} could not be finished", path.display())]
+    DiskFull {
+        /// What was being done.
+        doing: String,
+        /// Where.
+        path: PathBuf,
+    },
+    /// What was unpacked does not work on this machine.
+    #[error("{build} does not work here: {}", listed(problems))]
+    Build {
+        /// The build.
+        build: String,
+        /// All that is wrong with it.
+        problems: Vec<BuildProblem>,
     },
     /// A file of the installation can't be read or written.
     #[error("{doing} {}", path.display())]
@@ -76,6 +163,23 @@ pub enum ProvisionError {
         #[source]
         source: Arc<io::Error>,
     },
+}
+
+/// Why none of the builds that there are can be used.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NoBuild {
+    /// The engine.
+    pub engine: EngineName,
+    /// The version that is wanted.
+    pub version: String,
+    /// Why, in short.
+    pub why: String,
+    /// Each build that there is, and why not.
+    pub passed_over: Vec<PassedOver>,
+    /// What the operator should know.
+    pub warnings: Vec<Warning>,
+    /// What would help.
+    pub hint: Option<String>,
 }
 
 /// What is wrong with a program.
@@ -113,6 +217,8 @@ pub enum ProgramProblem {
     },
 }
 
+// === impl ProvisionError ===
+
 impl ProvisionError {
     pub(super) fn not_computing(
         installed: &InstalledEngine,
@@ -125,19 +231,57 @@ impl ProvisionError {
             problem,
         }
     }
+
+    /// What is wrong, for one who knows which build it is about.
+    pub(super) fn of_the_build(&self) -> String {
+        match self {
+            Self::Build { problems, .. } => listed(problems),
+            other => Chain(other).to_string(),
+        }
+    }
+
+    /// Whether another build could do better: what is wrong is wrong with this one.
+    pub(super) fn is_of_the_build(&self) -> bool {
+        !matches!(
+            self,
+            Self::UnknownEngine { .. }
+                | Self::Waiting { .. }
+                | Self::NoSpace { .. }
+                | Self::DiskFull { .. }
+                | Self::File { .. }
+        )
+    }
 }
 
 impl Coded for ProvisionError {
     fn code(&self) -> Code {
         match self {
-            Self::UnknownEngine { .. } | Self::Architecture { .. } | Self::Program { .. } => {
-                Code::InvalidRequest
-            }
+            Self::UnknownEngine { .. }
+            | Self::Architecture { .. }
+            | Self::OnlyArchives { .. }
+            | Self::Program { .. } => Code::InvalidRequest,
             Self::Python(error) => error.code(),
             Self::Pip(error) => error.code(),
-            Self::Check { .. } => Code::Unavailable,
+            Self::Fetch { source, .. } => source.code(),
+            Self::Digest { .. } | Self::Overlap { .. } => Code::VerificationFailed,
+            Self::Archive { source, .. } => source.code(),
             Self::Compute { problem, .. } => problem.code(),
+            Self::Check { .. }
+            | Self::Build { .. }
+            | Self::Waiting { .. }
+            | Self::NoBuild(_)
+            | Self::NoSpace { .. }
+            | Self::DiskFull { .. } => Code::Unavailable,
             Self::File { .. } => Code::Internal,
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Waiting {
+                again: Some(again), ..
+            } => Retry::After(*again),
+            _ => self.code().retry(),
         }
     }
 
@@ -145,11 +289,21 @@ impl Coded for ProvisionError {
         let hint = match self {
             Self::Python(error) => return error.hint(),
             Self::Pip(error) => return error.hint(),
+            Self::Fetch { source, .. } => return source.hint(),
+            Self::Archive { source, .. } => return source.hint(),
             Self::Compute { problem, .. } => return problem.hint(),
+            Self::Build { problems, .. } => {
+                return problems.iter().find_map(BuildProblem::hint);
+            }
+            Self::NoBuild(none) => none.hint.as_deref().unwrap_or(
+                "name the path of a llama-server that works on this machine, or another version",
+            ),
+            Self::Waiting { .. } => return None,
             Self::UnknownEngine { .. } => "use llamacpp",
             Self::Architecture { .. } => {
                 "build llama.cpp on this machine and name the path of its llama-server"
             }
+            Self::OnlyArchives { .. } => "leave version and variant out, or use the source github",
             Self::Program { problem, .. } => match problem {
                 ProgramProblem::Failed { .. } => {
                     "run it by hand: a library that it needs may be missing"
@@ -157,13 +311,43 @@ impl Coded for ProvisionError {
                 _ => "name the absolute path of a llama-server program",
             },
             Self::Check { .. } => "this processor may lack instructions that the build uses",
+            Self::Digest { .. } => {
+                "it was damaged or changed on its way and is not used; a proxy may have put another in its place"
+            }
+            Self::Overlap { .. } => "name another version: this one was published wrongly",
+            Self::NoSpace { .. } | Self::DiskFull { .. } => {
+                "free some disk space, or move the data directory to a larger disk"
+            }
             Self::File { .. } => "check the rights and the free space of the data directory",
         };
         Some(hint.to_owned())
     }
 }
 
-fn listed(types: &BTreeSet<TensorType>) -> String {
+fn each_type(types: &BTreeSet<TensorType>) -> String {
     let names: Vec<String> = types.iter().map(ToString::to_string).collect();
     names.join(", ")
+}
+
+fn listed(problems: &[BuildProblem]) -> String {
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    all.join("; ")
+}
+
+impl fmt::Display for NoBuild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            engine,
+            version,
+            why,
+            passed_over,
+            warnings: _,
+            hint: _,
+        } = self;
+        write!(f, "no build of {engine} {version} can be used here: {why}")?;
+        for PassedOver { build, reason } in passed_over {
+            write!(f, "; {build}: {reason}")?;
+        }
+        Ok(())
+    }
 }

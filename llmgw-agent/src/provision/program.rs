@@ -1,11 +1,11 @@
-//! A program that is already on the node.
+//! Asking a server program what it is.
 
 use std::path::Path;
 
 use llmgw_core::{error::Chain, id::EngineName};
 use rustix::fs::{Access, access};
 
-use super::{ProgramProblem, ProvisionError, Shop};
+use super::{ProgramProblem, ProvisionError, Shop, problem::BuildProblem};
 use crate::{
     command::{Helper, HelperError, Listener, Patience},
     engine::{InstalledEngine, Launch},
@@ -31,33 +31,10 @@ pub(super) async fn check_program(
         }
         Ok(_) => {}
     }
-    let helper = Helper {
-        program: path,
-        args: vec!["--version".into()],
-        env: &shop.config.marker_env,
-        without: NOT_INHERITED,
-        directory: Path::new("/"),
-        patience: Patience::Whole(shop.times.version),
-    };
-    let finished = helper.run(&Listener::NONE).await.map_err(|error| {
-        refused(match error {
-            HelperError::Deadline { after, .. } => ProgramProblem::Slow(after),
-            other => ProgramProblem::Unrunnable(Chain(&other).to_string()),
-        })
-    })?;
-    let said = finished.last_line().to_owned();
-    if !finished.status.success() {
-        let how = finished.how();
-        return Err(refused(ProgramProblem::Failed { how, said }));
-    }
-    let version = finished
-        .lines
-        .iter()
-        .find_map(|line| build_number(line))
-        .ok_or_else(|| refused(ProgramProblem::NoVersion { said }))?;
+    let number = version(path, Path::new("/"), shop).await.map_err(refused)?;
     Ok(InstalledEngine {
         name,
-        version: format!("b{version}"),
+        version: format!("b{number}"),
         variant: "path".to_owned(),
         launch: Launch::Program {
             program: path.to_owned(),
@@ -65,11 +42,118 @@ pub(super) async fn check_program(
     })
 }
 
-/// The number in `version: 10991 (abc1234)`; some builds write it as `b10991`.
+/// The build number that the program at `path` says.
+pub(super) async fn version(
+    path: &Path,
+    directory: &Path,
+    shop: &Shop,
+) -> Result<u64, ProgramProblem> {
+    let helper = Helper {
+        program: path,
+        args: vec!["--version".into()],
+        env: &shop.config.marker_env,
+        without: NOT_INHERITED,
+        directory,
+        patience: Patience::Whole(shop.times.version),
+    };
+    let finished = helper
+        .run(&Listener::NONE)
+        .await
+        .map_err(|error| match error {
+            HelperError::Deadline { after, .. } => ProgramProblem::Slow(after),
+            other => ProgramProblem::Unrunnable(Chain(&other).to_string()),
+        })?;
+    let said = finished.last_line().to_owned();
+    if !finished.status.success() {
+        let how = finished.how();
+        return Err(ProgramProblem::Failed { how, said });
+    }
+    finished
+        .lines
+        .iter()
+        .find_map(|line| build_number(line))
+        .ok_or(ProgramProblem::NoVersion { said })
+}
+
+/// The devices that the program at `path` computes on, besides the processor.
+pub(super) async fn devices(
+    path: &Path,
+    directory: &Path,
+    shop: &Shop,
+) -> Result<(Vec<Device>, String), BuildProblem> {
+    let helper = Helper {
+        program: path,
+        args: vec!["--list-devices".into()],
+        env: &shop.config.marker_env,
+        without: NOT_INHERITED,
+        directory,
+        patience: Patience::Whole(shop.times.devices),
+    };
+    match helper.run(&Listener::NONE).await {
+        Ok(finished) => {
+            let found = finished.lines.iter().filter_map(|line| Device::parse(line));
+            let said = if finished.status.success() {
+                finished.last_line().to_owned()
+            } else {
+                format!("{}: {}", finished.how(), finished.last_line())
+            };
+            Ok((found.collect(), said))
+        }
+        Err(HelperError::Deadline { after, .. }) => Err(BuildProblem::SlowDevices { after }),
+        Err(other) => Ok((Vec::new(), Chain(&other).to_string())),
+    }
+}
+
+/// What the program at `path` prints when it lists its devices.
+pub(super) async fn listing(path: &Path, directory: &Path, shop: &Shop) -> Vec<String> {
+    let helper = Helper {
+        program: path,
+        args: vec!["--list-devices".into()],
+        env: &shop.config.marker_env,
+        without: NOT_INHERITED,
+        directory,
+        patience: Patience::Whole(shop.times.devices),
+    };
+    helper
+        .run(&Listener::NONE)
+        .await
+        .map_or_else(|_| Vec::new(), |finished| finished.lines)
+}
+
+/// A device that a build lists.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Device {
+    /// As the engine calls it: `CUDA0`, `Vulkan1`.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+}
+
+impl Device {
+    /// Reads `  CUDA0: NVIDIA H200 (143771 MiB, 143253 MiB free)`; other lines are none.
+    fn parse(line: &str) -> Option<Self> {
+        let (name, rest) = line.trim().split_once(": ")?;
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_name = !letters.is_empty()
+            && letters.len() < name.len()
+            && letters.chars().all(|c| c.is_ascii_alphanumeric());
+        let (description, memory) = rest.rsplit_once(" (")?;
+        (is_name && memory.contains("MiB")).then(|| Self {
+            name: name.to_owned(),
+            description: description.to_owned(),
+        })
+    }
+}
+
+/// The number in `version: 10991 (abc1234)` and in `version: 0.1.0-dev (build 10991, commit abc1234)`; some builds
+/// write it as `b10991`.
 fn build_number(line: &str) -> Option<u64> {
     let rest = line.trim().strip_prefix("version:")?.trim_start();
-    let word = rest.split_whitespace().next()?;
-    word.strip_prefix('b').unwrap_or(word).parse().ok()
+    let number = |word: &str| word.strip_prefix('b').unwrap_or(word).parse().ok();
+    rest.split_whitespace().next().and_then(number).or_else(|| {
+        let (_, build) = rest.split_once("(build ")?;
+        number(build.split([',', ')']).next()?)
+    })
 }
 
 /// The engine is later started without them, and must work so.
@@ -83,14 +167,40 @@ mod tests {
     fn build_numbers_are_read_in_both_forms() {
         assert_eq!(build_number("version: 10991 (abc1234)"), Some(10_991));
         assert_eq!(build_number("  version: b10991"), Some(10_991));
+        let newer = "version: 0.1.0-dev (build 10991, commit abc1234)";
+        assert_eq!(build_number(newer), Some(10_991));
         for other in [
             "",
             "version:",
             "version: (x)",
             "version: -1",
+            "version: 0.1.0-dev (build x, commit y)",
             "built with cc 13",
         ] {
             assert_eq!(build_number(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn devices_are_read_from_their_lines_and_from_no_others() {
+        let device = Device::parse("  CUDA0: NVIDIA H200 (143771 MiB, 143253 MiB free)").unwrap();
+        assert_eq!(
+            (device.name.as_str(), device.description.as_str()),
+            ("CUDA0", "NVIDIA H200")
+        );
+        let radeon = "  Vulkan1: AMD Radeon RX 7900 XTX (RADV NAVI31) (24576 MiB, 24100 MiB free)";
+        assert_eq!(
+            Device::parse(radeon).unwrap().description,
+            "AMD Radeon RX 7900 XTX (RADV NAVI31)"
+        );
+        for other in [
+            "Available devices:",
+            "ggml_cuda_init: found 1 CUDA devices:",
+            "  Device 0: NVIDIA H200, compute capability 9.0, VMM: yes",
+            "",
+            "warning: no GPU (see 3 MiB)",
+        ] {
+            assert_eq!(Device::parse(other), None, "{other:?}");
         }
     }
 }

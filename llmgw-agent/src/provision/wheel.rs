@@ -11,10 +11,6 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
 };
 
 use llmgw_core::{
@@ -27,9 +23,10 @@ use tokio::{fs, task::spawn_blocking};
 use super::{
     ProvisionError, Shop,
     compute::{Expectation, Record, compute},
+    failed,
     plan::{Found, Step, steps},
     program::NOT_INHERITED,
-    step,
+    step, wipe,
 };
 use crate::{
     command::{Helper, Listener, Patience},
@@ -136,6 +133,27 @@ impl<'a> Wheel<'a> {
         }
     }
 
+    /// Looks whether what is installed still works; mends nothing.
+    pub(super) async fn still_works(&self) -> Result<(), ProvisionError> {
+        let package = PACKAGE.package();
+        match self.look().await {
+            Found::Marked => self.check(&package).await,
+            Found::Spoilt(problem) => Err(ProvisionError::Check {
+                package: package.to_string(),
+                problem,
+            }),
+            Found::Nothing => Err(ProvisionError::Check {
+                package: package.to_string(),
+                problem: "it is gone".to_owned(),
+            }),
+        }
+    }
+
+    /// Where it is installed.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     async fn look(&self) -> Found {
         if !matches!(fs::try_exists(&self.directory).await, Ok(true)) {
             return Found::Nothing;
@@ -206,33 +224,8 @@ impl<'a> Wheel<'a> {
         Ok(self.search(directory).find(Need::Environment).await?)
     }
 
-    /// Takes what is there out of the way at once, then removes it: a helper of an earlier life that still
-    /// writes there does not find it.
     async fn wipe(&self) -> Result<(), ProvisionError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let parent = self.shop.config.directory.join(self.name.as_str());
-        fs::create_dir_all(&parent)
-            .await
-            .map_err(failed("making", &parent))?;
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let now = self.shop.config.clock.now().0;
-        let trash = parent.join(format!("{TRASH}{now}-{number}"));
-        match fs::rename(&self.directory, &trash).await {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("removing", &self.directory)(error)),
-        }
-        let mut entries = fs::read_dir(&parent)
-            .await
-            .map_err(failed("reading", &parent))?;
-        while let Ok(Some(entry)) = entries.next_entry().await {
-            if entry.file_name().to_string_lossy().starts_with(TRASH)
-                && let Err(error) = fs::remove_dir_all(entry.path()).await
-            {
-                // The next installation tries again; this one does not depend on it.
-                tracing::warn!(path = %entry.path().display(), %error, "a part of an old installation is left");
-            }
-        }
+        wipe(&self.directory, self.shop).await?;
         let scratch = self.scratch();
         fs::create_dir_all(&scratch)
             .await
@@ -397,20 +390,8 @@ async fn write_durably(path: PathBuf, bytes: Vec<u8>) -> Result<(), ProvisionErr
         .map_err(failed("writing", &path))
 }
 
-fn failed<'p>(
-    doing: &'static str,
-    path: &'p Path,
-) -> impl FnOnce(io::Error) -> ProvisionError + use<'p> {
-    move |source| ProvisionError::File {
-        doing,
-        path: path.to_owned(),
-        source: Arc::new(source),
-    }
-}
-
 const REQUIREMENTS: &str = include_str!("llamacpp.txt");
 const LAUNCHER: &str = include_str!("launcher.py");
-const TRASH: &str = ".trash-";
 
 #[cfg(test)]
 mod tests {

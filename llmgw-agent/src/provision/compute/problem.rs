@@ -70,6 +70,11 @@ pub enum Phase {
 }
 
 impl ComputeProblem {
+    /// Whether it died of an instruction that the processor does not have.
+    pub(in crate::provision) fn is_illegal_instruction(&self) -> bool {
+        matches!(self, Self::Signal { signal: SIGILL, .. })
+    }
+
     /// The last lines that it printed, where they tell more than the problem does.
     #[must_use]
     pub fn said(&self) -> &[String] {

@@ -542,7 +542,7 @@ impl Shop {
         };
         let root = self.root.clone();
         let looked = spawn_blocking(move || {
-            let facts = facts::look(&facts::probes(), &scene);
+            let facts = facts::look(&facts::probes(&root), &scene);
             let cards = facts.gpus.unwrap_or_default();
             Situation {
                 surroundings: Surroundings {
@@ -550,7 +550,12 @@ impl Shop {
                 },
                 gpus: Gpus {
                     nvidia: driver::is_loaded(&root),
-                    cuda: driver::cuda_of_driver(&root),
+                    cuda: cards
+                        .iter()
+                        .filter_map(|card| card.cuda)
+                        .filter_map(|version| version.to_string().parse().ok())
+                        .min()
+                        .or_else(|| driver::cuda_of_driver(&root)),
                     others: cards.iter().any(|card| card.vendor != "nvidia"),
                 },
             }

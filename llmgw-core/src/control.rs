@@ -4,15 +4,15 @@
 //! Python and the admin API hold a [`Control`] and never know which. [`Activation`] is how the gateway asks for
 //! a model that nothing serves.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobKind, JobView, KeyView, ModelView, NodeView, OrphanView,
-            ReplicaView, SettingsView, Summary, UsageView,
+            CreatedKey, EngineView, Explanation, JobKind, JobView, KeyView, ModelView, NodeEngine,
+            NodeView, OrphanView, ReplicaView, SettingsView, Summary, UsageView,
         },
         decision::Decision,
         whatif::{Change, Outcome, Snapshot},
@@ -20,12 +20,12 @@ use crate::{
     cluster::{
         audit::AuditEntry,
         catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
-        engine::ProvisionState,
+        engine::{ProvisionState, WantedEngine},
         replica::ReplicaState,
         weights::{Sha256Digest, shown},
     },
     error::{Code, Coded},
-    id::{KeyId, ModelName, ReplicaId},
+    id::{EngineName, KeyId, ModelName, ReplicaId},
     route::Waiting,
 };
 
@@ -286,6 +286,33 @@ impl Coded for ControlError {
     fn hint(&self) -> Option<String> {
         self.hint.clone()
     }
+}
+
+/// The engines that are wanted and those that nodes tell of, by name, then by node.
+#[must_use]
+pub fn engines(wanted: &[WantedEngine], nodes: &[NodeView]) -> Vec<EngineView> {
+    let mut engines: BTreeMap<&EngineName, EngineView> = BTreeMap::new();
+    let bare = |name: &EngineName| EngineView {
+        name: name.clone(),
+        wanted: None,
+        nodes: Vec::new(),
+    };
+    for one in wanted {
+        let engine = engines.entry(&one.name).or_insert_with(|| bare(&one.name));
+        engine.wanted = Some(one.clone());
+    }
+    for node in nodes {
+        for provision in &node.provision {
+            let name = &provision.engine;
+            let engine = engines.entry(name).or_insert_with(|| bare(name));
+            engine.nodes.push(NodeEngine {
+                node: node.id,
+                hostname: node.hostname.clone(),
+                provision: provision.clone(),
+            });
+        }
+    }
+    engines.into_values().collect()
 }
 
 /// The jobs that nodes and replicas tell of, by node, then by subject.

@@ -215,7 +215,14 @@ impl ControllerConfig {
         let keys = store.keys().await.map_err(ControllerError::Store)?;
         let settings = SettingsView {
             models: declared.iter().cloned().map(Into::into).collect(),
-            engines: engines.clone(),
+            // What is found out about a release is no part of what was told.
+            engines: engines
+                .iter()
+                .map(|one| WantedEngine {
+                    release: None,
+                    ..one.clone()
+                })
+                .collect(),
             placement_policy: policy.to_string(),
             evict_weights: weights.evict,
             mirror: weights.mirror.clone(),
@@ -361,6 +368,12 @@ impl ControllerHandle {
     /// When the store does not answer.
     pub async fn reload_keys(&self) -> Result<(), StoreError> {
         self.shared.reload_keys().await
+    }
+
+    /// Wants these engines on every node from now on; nodes are told with the next step.
+    pub async fn want_engines(&self, engines: Vec<WantedEngine>) {
+        // Nobody is left to be told when the loop has ended.
+        drop(self.shared.events.send(Event::Engines(engines)).await);
     }
 
     /// The epoch that this control plane leads with; `None` while it does not.

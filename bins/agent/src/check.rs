@@ -10,7 +10,7 @@ use std::{
 
 use llmgw_agent::{
     engine::InstalledEngine,
-    facts::{Scene, look, probes},
+    facts::{Root, Scene, look, probes},
     process::inherited,
     provision::{ProvisionConfig, ProvisionDeps, ProvisionError, ProvisionTimes, Provisioner},
 };
@@ -67,7 +67,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         .build()
         .map_err(|error| Failure::plain(format!("the async runtime can't start: {error}")))?;
     let directory = Scratch::make(args)?;
-    let facts = look(&probes(), &Scene::here(&directory.0));
+    let facts = look(&probes(&Root::system()), &Scene::here(&directory.0));
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = run(args, &wanted, &directory) => ended,

@@ -45,6 +45,8 @@ enum Command {
     Status,
     /// Machines, what they have, and how far their engines are
     Nodes,
+    /// Engines: which are wanted, how far each node is, which builds were passed over and why
+    Engines,
     /// Models: what should run
     Models,
     /// Replicas: what runs, and how far it is
@@ -246,6 +248,13 @@ async fn answer(
         Command::Settings => {
             let settings = connection.control()?.settings.settings().await?;
             format.show(&settings, text::settings)
+        }
+        Command::Engines => {
+            let control = connection.control()?;
+            let wanted = control.settings.settings().await?.engines;
+            let nodes = control.fleet.nodes().await?;
+            let engines = llmgw_core::control::engines(&wanted, &nodes);
+            format.list(&engines, tables::engines, "no engine is wanted")
         }
         Command::Jobs => {
             let jobs = connection.control()?.jobs.jobs().await?;

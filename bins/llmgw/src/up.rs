@@ -13,7 +13,7 @@ use llmgw_agent::{
 use llmgw_core::{
     api::agent::NodeReport,
     clock::{Clock, SystemClock, Timestamp},
-    cluster::engine::EngineSource,
+    cluster::engine::{EngineSource, WantedEngine},
     error::{Chain, Coded},
     id::EngineName,
     route::{RouteTable, Waiting},
@@ -184,9 +184,9 @@ fn key_is(first: &FirstKey, file: Option<PathBuf>) -> KeyIs {
 }
 
 /// The agent runs here, so that a program that it is to use must be here.
-fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Result<(), Fault> {
-    for (name, source) in engines {
-        let EngineSource::Path(path) = source else {
+fn refuse_missing_programs(engines: &BTreeMap<EngineName, WantedEngine>) -> Result<(), Fault> {
+    for (name, wanted) in engines {
+        let EngineSource::Path(path) = &wanted.source else {
             continue;
         };
         let problem = match std::fs::metadata(path) {
@@ -207,11 +207,16 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Resu
     Ok(())
 }
 
-fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, EngineSource>) -> AgentConfig {
-    let paths = engines.iter().filter_map(|(name, source)| match source {
-        EngineSource::Path(path) => Some((name.clone(), PathBuf::from(path))),
-        EngineSource::Auto | EngineSource::Wheel => None,
-    });
+fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, WantedEngine>) -> AgentConfig {
+    let paths = engines
+        .iter()
+        .filter_map(|(name, wanted)| match &wanted.source {
+            EngineSource::Path(path) => Some((name.clone(), PathBuf::from(path))),
+            EngineSource::Auto
+            | EngineSource::Github
+            | EngineSource::Mirror(_)
+            | EngineSource::Wheel => None,
+        });
     AgentConfig {
         engine_paths: paths.collect(),
         environment: inherited(std::env::vars_os()),

@@ -65,6 +65,7 @@ pub fn router(deps: AdminDeps) -> Router {
     Router::new()
         .route("/api/v1/summary", get(fleet::summary))
         .route("/api/v1/nodes", get(fleet::nodes))
+        .route("/api/v1/engines", get(fleet::engines))
         .route("/api/v1/replicas", get(fleet::replicas))
         .route("/api/v1/usage", get(fleet::usage))
         .route("/api/v1/keys", get(tenancy::keys).post(tenancy::create_key))

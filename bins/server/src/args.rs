@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Args;
-use llmgw_core::cluster::catalog::{FallbackFault, Model, fallback_faults};
+use llmgw_core::{
+    cluster::catalog::{FallbackFault, Model, fallback_faults},
+    releases::LLAMACPP_RELEASES,
+};
 
 use crate::{
     fault::Fault,
@@ -48,6 +51,14 @@ pub struct ServerArgs {
     /// Write the API key to this file (mode 0600) instead of printing it
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
+    /// The list of engine releases; `none` when there is no way to it from here
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LLMGW_RELEASES",
+        default_value = LLAMACPP_RELEASES
+    )]
+    pub releases: String,
     /// Settings file (YAML): models, engines, placement, weights
     #[arg(long, value_name = "FILE", env = "LLMGW_CONFIG")]
     pub config: Option<PathBuf>,
@@ -129,10 +140,14 @@ impl ServerArgs {
             policy: settings.policy,
             weights: settings.weights,
             models: settings.models,
+            releases: (self.releases != NO_RELEASES).then_some(self.releases),
             settle,
         })
     }
 }
+
+/// What stands for no list of releases.
+const NO_RELEASES: &str = "none";
 
 /// Reads an address with a port; an error shows one.
 ///

@@ -24,6 +24,7 @@ pub mod descriptors;
 pub mod fault;
 pub mod first_key;
 pub mod lifecycle;
+mod releases;
 pub mod settings;
 pub mod signals;
 pub mod starter;

@@ -30,6 +30,7 @@ use crate::{
     descriptors::{self, bounded_connections},
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
+    releases::Releases,
     signals::Stop,
     weights::{RemoteReader, WeightsSettings},
 };
@@ -57,6 +58,8 @@ pub struct ServerConfig {
     pub policy: PolicyName,
     /// What is said of weights.
     pub weights: WeightsSettings,
+    /// The list of releases that engines come from; absent when nothing is looked up.
+    pub releases: Option<String>,
     /// How long to listen for agents that ran on before anything is placed.
     pub settle: Duration,
 }
@@ -72,6 +75,7 @@ pub struct Server {
     agents: Option<(TcpListener, Admission)>,
     admin_token: String,
     first_key: FirstKey,
+    releases: Option<Releases>,
 }
 
 /// A server that runs.
@@ -121,6 +125,7 @@ impl ServerConfig {
             engines,
             policy,
             weights,
+            releases,
             settle,
         } = self;
         require_loopback(ADMIN, admin_listen, ADMIN_LOOPBACK_ONLY)?;
@@ -141,6 +146,16 @@ impl ServerConfig {
         let store: Arc<dyn Store> = store::open(&url).await.map_err(Fault::Store)?;
         let hashing_key = data.hashing_key()?;
 
+        let (engines, releases) = match releases {
+            None => (engines, None),
+            Some(list) => {
+                let asking = Releases::asking(&engines);
+                (
+                    asking,
+                    Some(Releases::of(&list, engines, Arc::clone(&clock))?),
+                )
+            }
+        };
         let config = ControllerConfig {
             holder: data.server_id()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -196,6 +211,7 @@ impl ServerConfig {
             agents,
             admin_token,
             first_key,
+            releases,
         })
     }
 }
@@ -222,6 +238,7 @@ impl Server {
             admin,
             agents,
             admin_token,
+            releases,
             ..
         } = self;
         let handle = controller.handle();
@@ -260,6 +277,9 @@ impl Server {
         if let Some((listener, admission)) = agents {
             let serving = cluster::serve(listener, handle.clone(), admission, finish.clone());
             backs.spawn(serving);
+        }
+        if let Some(releases) = releases {
+            backs.spawn(releases.keep(handle.clone(), finish.clone()));
         }
         let broken = CancellationToken::new();
         backs.spawn({

@@ -34,15 +34,18 @@ use serde::{
 };
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
+use self::engines::{EngineSettings, Wrong};
 use crate::{data_dir::read_small, fault::Fault, weights::WeightsSettings};
+
+mod engines;
 
 /// What a settings file says, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Models that should run.
     pub models: Vec<Model>,
-    /// Where builds come from, for engines that are named.
-    pub engines: BTreeMap<EngineName, EngineSource>,
+    /// What nodes should have, for engines that are named.
+    pub engines: BTreeMap<EngineName, WantedEngine>,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is said of weights.
@@ -83,13 +86,6 @@ struct WeightsFile {
     hub_token_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EngineSettings {
-    /// A program that is already on the machine.
-    path: Option<String>,
-}
-
 impl Settings {
     /// Reads a file.
     ///
@@ -125,12 +121,22 @@ impl Settings {
             models.push(model);
         }
         let mut engines = BTreeMap::new();
-        for (name, EngineSettings { path }) in file.engines {
+        for (name, settings) in file.engines {
             if name.as_str() != LLAMACPP {
                 let hint = Some(format!("this release runs {LLAMACPP}"));
                 return Err(wrong(format!("engines.{name}: not an engine"), hint));
             }
-            engines.insert(name, path.map_or(EngineSource::Auto, EngineSource::Path));
+            let wanted = settings.wanted(name.clone()).map_err(
+                |Wrong {
+                     field,
+                     problem,
+                     hint,
+                 }| {
+                    let problem = format!("engines.{name}.{field}: {problem}");
+                    wrong(problem, Some(hint.to_owned()))
+                },
+            )?;
+            engines.insert(name, wanted);
         }
         Ok(Self {
             models,
@@ -148,15 +154,8 @@ impl Settings {
         let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else {
             return Vec::new();
         };
-        let source = self
-            .engines
-            .get(&llamacpp)
-            .cloned()
-            .unwrap_or(EngineSource::Auto);
-        vec![WantedEngine {
-            name: llamacpp,
-            source,
-        }]
+        let wanted = self.engines.get(&llamacpp).cloned();
+        vec![wanted.unwrap_or_else(|| WantedEngine::new(llamacpp, EngineSource::Auto))]
     }
 }
 
@@ -483,6 +482,10 @@ mod tests {
                 "llmgw.yaml:3:5: missing field `profiles`",
             ),
             ("engines: {vllm: {}}", "engines.vllm: not an engine"),
+            (
+                "engines: {llamacpp: {source: path}}",
+                "engines.llamacpp.path: is missing",
+            ),
             (
                 "models: [{name: a, source: 'file:/m', profiles: []}]",
                 "models[0].profiles: there is none",

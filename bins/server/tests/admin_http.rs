@@ -96,6 +96,7 @@ async fn lists_are_bare_arrays_and_the_summary_is_an_object() {
         ("nodes", 3),
         ("models", 4),
         ("replicas", 3),
+        ("engines", 1),
         ("replicas?model=tiny", 1),
         ("usage", 2),
         ("decisions", 5),

@@ -15,7 +15,7 @@ use crate::{
         replica::ReplicaState,
         weights::{FetchProgress, Sha256Digest},
     },
-    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
+    id::{EngineName, KeyId, ModelName, NodeId, ProfileName, ReplicaId},
     reason::Report,
     units::{Bytes, Tokens},
 };
@@ -384,6 +384,30 @@ pub struct OrphanView {
 pub struct CollectRequest {
     /// Which of the weights that `GET weights/orphans` has listed; they are removed from every node that lists them.
     pub digests: Vec<Sha256Digest>,
+}
+
+/// `GET engines`, one of.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct EngineView {
+    /// The engine's name.
+    pub name: EngineName,
+    /// What nodes should have; absent for one that is not wanted any more and that a node still tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<WantedEngine>,
+    /// How far each node is that has told of it.
+    pub nodes: Vec<NodeEngine>,
+}
+
+/// How far a node is with an engine.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct NodeEngine {
+    /// The node.
+    pub node: NodeId,
+    /// What people call it.
+    pub hostname: String,
+    /// How far it is, what was chosen and why, and what was passed over.
+    #[serde(flatten)]
+    pub provision: Provision,
 }
 
 /// `GET jobs`, one of.

@@ -78,6 +78,8 @@ pub(super) enum Event {
         orders: Vec<(NodeId, Sha256Digest)>,
         done: oneshot::Sender<()>,
     },
+    /// Other engines are wanted on every node, or more is known of them.
+    Engines(Vec<WantedEngine>),
     /// A client asked for a model that nothing serves.
     Asked {
         model: ModelName,
@@ -210,6 +212,10 @@ impl LoopTask {
                 self.sessions.insert(node, session);
             }
             Event::Report { node, report } => self.take_in_report(node, *report),
+            Event::Engines(engines) => {
+                self.state.engines = engines.iter().map(|one| one.name.clone()).collect();
+                self.engines = engines;
+            }
             Event::Leading {
                 epoch,
                 models,

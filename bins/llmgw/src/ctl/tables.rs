@@ -2,7 +2,8 @@
 
 use llmgw_core::{
     api::admin::{
-        JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView, UsageView,
+        EngineView, JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView,
+        UsageView,
     },
     cluster::{
         audit::AuditEntry,
@@ -27,7 +28,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
             ),
             known(node.disk_free),
             gpus(node),
-            engines(node),
+            engines_of(node),
             node.replicas.to_string(),
             warnings(node),
             format!("{} ago", span(node.last_seen_ago)),
@@ -67,6 +68,61 @@ fn gpus(node: &NodeView) -> String {
         0 => text,
         broken => format!("{text}, {broken} broken"),
     }
+}
+
+/// A row for each node, and below it one for each build that it passed over.
+pub(super) fn engines(engines: &[EngineView]) -> String {
+    let mut rows = Vec::new();
+    for EngineView {
+        name,
+        wanted,
+        nodes,
+    } in engines
+    {
+        let wish = wanted.as_ref().map_or_else(
+            || "not wanted".to_owned(),
+            |wanted| {
+                let variant = wanted
+                    .variant
+                    .as_deref()
+                    .map(|variant| format!(" {variant}"));
+                format!(
+                    "{} {}{}",
+                    wanted.source,
+                    wanted.version(),
+                    variant.unwrap_or_default()
+                )
+            },
+        );
+        if nodes.is_empty() {
+            let none = || UNKNOWN.to_owned();
+            rows.push(vec![name.to_string(), wish.clone(), none(), none(), none()]);
+        }
+        for node in nodes {
+            let provision = &node.provision;
+            let choice = provision
+                .choice
+                .clone()
+                .unwrap_or_else(|| UNKNOWN.to_owned());
+            rows.push(vec![
+                name.to_string(),
+                wish.clone(),
+                node.hostname.clone(),
+                shortened(&provision.state.describe()),
+                shortened(&choice),
+            ]);
+            rows.extend(provision.passed_over.iter().map(|one| {
+                let passed = format!("passed over: {}", one.build);
+                let blank = String::new;
+                vec![blank(), blank(), blank(), passed, shortened(&one.reason)]
+            }));
+        }
+    }
+    grid(
+        &["ENGINE", "WANTED", "NODE", "STATE", "CHOICE, OR WHY NOT"],
+        &[],
+        rows.into_iter(),
+    )
 }
 
 pub(super) fn models(models: &[ModelView]) -> String {
@@ -243,7 +299,7 @@ fn warnings(node: &NodeView) -> String {
     or_none(codes.join(","))
 }
 
-fn engines(node: &NodeView) -> String {
+fn engines_of(node: &NodeView) -> String {
     let one = |provision: &Provision| {
         let engine = &provision.engine;
         match &provision.state {

@@ -1,12 +1,13 @@
-//! `summary`, `nodes`, `replicas`, `usage`: what is; `plan`: what would be; `snapshot`: what that is planned from.
+//! `summary`, `nodes`, `engines`, `replicas`, `usage`: what is; `plan`: what would be; `snapshot`: what that is planned
+//! from.
 
 use axum::{Json, extract::State};
 use llmgw_core::{
     api::{
-        admin::{NodeView, ReplicaView, Summary, UsageView},
+        admin::{EngineView, NodeView, ReplicaView, Summary, UsageView},
         whatif::{Outcome, Snapshot, WhatIf},
     },
-    control::Control,
+    control::{Control, engines as engines_of},
 };
 
 use super::{
@@ -20,6 +21,14 @@ pub(super) async fn summary(State(control): State<Control>) -> Result<Json<Summa
 
 pub(super) async fn nodes(State(control): State<Control>) -> Result<Json<Vec<NodeView>>, Refusal> {
     Ok(Json(control.fleet.nodes().await?))
+}
+
+pub(super) async fn engines(
+    State(control): State<Control>,
+) -> Result<Json<Vec<EngineView>>, Refusal> {
+    let wanted = control.settings.settings().await?.engines;
+    let nodes = control.fleet.nodes().await?;
+    Ok(Json(engines_of(&wanted, &nodes)))
 }
 
 pub(super) async fn replicas(

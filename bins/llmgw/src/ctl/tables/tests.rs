@@ -40,6 +40,22 @@ async fn gpus_are_counted_with_their_class_and_the_broken_ones() {
 }
 
 #[tokio::test]
+async fn engines_show_each_node_and_what_it_passed_over() {
+    let control = sample();
+    let wanted = control.settings.settings().await.unwrap().engines;
+    let nodes = control.fleet.nodes().await.unwrap();
+    golden(
+        &engines(&llmgw_core::control::engines(&wanted, &nodes)),
+        &[
+            "ENGINE    WANTED      NODE   STATE                                         CHOICE, OR WHY NOT",
+            "llamacpp  not wanted  alpha  installed: 10991 (wheel)                      wheel: no path was named",
+            "                             passed over: b10991 vulkan                    SIGILL while loading",
+            "llamacpp  not wanted  beta   not installed: pip: no matching distribution  -",
+        ],
+    );
+}
+
+#[tokio::test]
 async fn models_show_their_state_and_why() {
     golden(
         &models(&sample().catalog.models().await.unwrap()),

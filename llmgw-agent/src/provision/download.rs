@@ -15,7 +15,7 @@ use llmgw_core::{
         release::Asset,
         weights::Sha256Digest,
     },
-    fetch::{FetchError, FetchRequest},
+    fetch::{FetchError, FetchRequest, Watch},
     units::Bytes,
 };
 use tokio::{fs, task::spawn_blocking, time::Instant};
@@ -92,9 +92,13 @@ impl<'a> Downloads<'a> {
                 told.tell(state);
             }
         };
-        let room = |more: Bytes| self.shop.room(&format!("downloading {name}"), more.0);
+        let room = |more: Bytes| {
+            let room = self.shop.room(&format!("downloading {name}"), more.0);
+            room.map_err(|error| ReadError::Room(Box::new(error)))
+        };
         let request = FetchRequest::new(&asset.url)
             .with_size(asset.size)
+            .with_sha256(asset.sha256)
             .with_max(MAX_ARCHIVE);
         let read = self
             .shop
@@ -201,39 +205,41 @@ impl Shop {
         request: &FetchRequest,
         asset: &Asset,
         partial: &Path,
-        room: &(dyn Fn(Bytes) -> Result<(), ProvisionError> + Send + Sync),
+        room: &(dyn Fn(Bytes) -> Result<(), ReadError> + Send + Sync),
         progress: &(dyn Fn(Bytes, Option<Bytes>) + Send + Sync),
     ) -> Result<(), ProvisionError> {
-        let broken = |source: FetchError| {
-            if full(&source) {
-                return ProvisionError::DiskFull {
-                    doing: format!("downloading {}", asset.name),
-                    path: self.config.directory.clone(),
-                };
-            }
-            ProvisionError::Fetch {
-                asset: asset.name.clone(),
-                source: Arc::new(source),
-            }
-        };
-        fs::remove_file(partial).await.ok();
-        let download = self.fetcher()?.open(request).await.map_err(broken)?;
-        let length = download.length();
-        room(length.unwrap_or_default())?;
-        let fetched = download
-            .to_file(partial, &|done| progress(done, length))
-            .await
-            .map_err(broken)?;
-        if let Some(expected) = asset.sha256.filter(|expected| *expected != fetched.sha256) {
-            // Other bytes are of no use to anybody, and must not be gone on with.
-            fs::remove_file(partial).await.ok();
-            return Err(ProvisionError::Digest {
+        let watch = Watch { room, progress };
+        match self.fetcher()?.to_partial(request, partial, &watch).await {
+            Ok(_) => Ok(()),
+            Err(ReadError::Fetch(FetchError::Digest {
+                expected, actual, ..
+            })) => Err(ProvisionError::Digest {
                 asset: asset.name.clone(),
                 expected,
-                got: fetched.sha256,
-            });
+                got: actual,
+            }),
+            Err(ReadError::Fetch(source)) if full(&source) => Err(ProvisionError::DiskFull {
+                doing: format!("downloading {}", asset.name),
+                path: self.config.directory.clone(),
+            }),
+            Err(ReadError::Fetch(source)) => Err(ProvisionError::Fetch {
+                asset: asset.name.clone(),
+                source: Arc::new(source),
+            }),
+            Err(ReadError::Room(error)) => Err(*error),
         }
-        Ok(())
+    }
+}
+
+/// Why an archive is not read.
+enum ReadError {
+    Fetch(FetchError),
+    Room(Box<ProvisionError>),
+}
+
+impl From<FetchError> for ReadError {
+    fn from(error: FetchError) -> Self {
+        Self::Fetch(error)
     }
 }
 

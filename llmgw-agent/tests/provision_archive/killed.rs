@@ -24,7 +24,7 @@ use tokio::{
 use crate::{
     archives::engine,
     choice::{CPU, published},
-    github::Github,
+    github::{Github, Published},
     site::{Site, wanted},
 };
 
@@ -85,6 +85,34 @@ async fn a_kill_at_any_step_of_an_installation_costs_time_and_nothing_else() {
             "killed at {said:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_download_that_was_killed_goes_on_where_it_was() {
+    let bytes = engine(10_991, &[("libnoise.so", &noise(1 << 20))]);
+    let half = bytes.len() / 2;
+    let github = Github::of(Published {
+        holds: Some(half),
+        ..published(&[(CPU, bytes)])
+    })
+    .await;
+    let release = release(&github).await;
+    let site = Site::new();
+    let mut child = victim(&site.path(""), &release, &[]);
+    let partial = site.path(&format!("engines/downloads/b10991/{CPU}.partial"));
+    let size = || std::fs::metadata(&partial).map_or(0, |found| found.len());
+    while size() < u64::try_from(half).unwrap() {
+        tokio::task::yield_now().await;
+    }
+    child.0.kill().await.unwrap();
+    assert!(partial.exists());
+    site.converge(&site.provisioner(None), &wish(&release))
+        .await
+        .unwrap();
+    let asked = github.asked.lock().unwrap().clone();
+    let range = format!("range: bytes={half}-");
+    let last = asked.last().unwrap().to_ascii_lowercase();
+    assert!(last.contains(&range), "{last}");
 }
 
 #[tokio::test]

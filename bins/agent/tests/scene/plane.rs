@@ -133,7 +133,10 @@ impl Scene {
         let desired = ToAgent::Desired(Box::new(DesiredState {
             epoch: 1,
             revision: 1,
-            engines: vec![WantedEngine::new("llamacpp".parse().unwrap(), EngineSource::Auto)],
+            engines: vec![WantedEngine::new(
+                "llamacpp".parse().unwrap(),
+                EngineSource::Auto,
+            )],
             replicas: replicas.to_vec(),
             weights: Default::default(),
         }));

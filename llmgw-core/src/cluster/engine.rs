@@ -4,6 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{clock::Timestamp, id::EngineName};
 
+pub mod custom;
+pub mod template;
+
+/// The engines that this release describes itself; an operator's own are [`custom`].
+pub const KNOWN_ENGINES: [&str; 3] = ["llamacpp", "vllm", "sglang"];
+
 /// An engine that a node should have.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct WantedEngine {
@@ -17,11 +23,12 @@ pub struct WantedEngine {
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSource {
-    /// The named path if there is one, else the wheel; the agent says which and why.
+    /// The named path if there is one, else the wheel, or for engines in Python the environment of the lock that
+    /// ships with the agent; the agent says which and why.
     Auto,
     /// A Python package from the node's own index, version and hashes pinned.
     Wheel,
-    /// A program that is already on the node.
+    /// A program that is already on the node; of an engine in Python, the directory of its environment.
     Path(String),
 }
 

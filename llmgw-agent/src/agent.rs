@@ -10,6 +10,7 @@
 
 mod config;
 mod connect;
+mod customs;
 mod engines;
 mod error;
 mod home;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    customs::Customs,
     engines::{Engines, NodeParts},
     home::Home,
     tasks::{Core, Followed},
@@ -81,7 +83,15 @@ impl Agent {
             weights.hub.clone_from(hub);
         }
         let weights = WeightsStore::new(weights)?;
-        let engines = Arc::new(Engines::new(provisioner, Arc::clone(&clock)));
+        let customs = Customs::open(home.dir.join("engines").join("custom.json"));
+        let engines = Arc::new(Engines::new(provisioner, Arc::clone(&clock), customs));
+        let facts = NodeFacts {
+            arch: std::env::consts::ARCH.to_owned(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            labels: config.labels.clone(),
+            ..NodeFacts::default()
+        };
+        let looked = watch::Sender::new(facts.clone());
         let supervisor = SuperviseConfig {
             data_dir: home.dir.clone(),
             timing: config.timing,
@@ -89,19 +99,17 @@ impl Agent {
         let supervisor = supervisor
             .build(SuperviseDeps {
                 runtime: Arc::clone(&runtime) as _,
-                parts: Arc::new(NodeParts::new(Arc::clone(&engines), weights)),
+                parts: Arc::new(NodeParts::new(
+                    Arc::clone(&engines),
+                    weights,
+                    looked.subscribe(),
+                )),
                 clock,
             })
             .map_err(|source| AgentError::Directory {
                 path: home.dir.clone(),
                 source,
             })?;
-        let facts = NodeFacts {
-            arch: std::env::consts::ARCH.to_owned(),
-            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            labels: config.labels.clone(),
-            ..NodeFacts::default()
-        };
         let followed = Followed::since(&fence);
         let report = NodeReport {
             revision: 0,
@@ -121,7 +129,7 @@ impl Agent {
                 runtime,
                 engines,
                 supervisor,
-                facts: watch::Sender::new(facts),
+                facts: looked,
                 followed: watch::Sender::new(followed),
                 desired: watch::Sender::new(None),
                 report: watch::Sender::new(report),

@@ -22,17 +22,25 @@ use llmgw_core::{
     id::EngineName,
 };
 
-pub use self::error::{ProgramProblem, ProvisionError};
 use self::{
+    described::check_described,
+    environment::Environment,
     plan::{Build, Machine, choose},
     program::check_program,
     wheel::Wheel,
 };
+pub use self::{
+    environment::{EnvironmentProblem, LockError, Stage},
+    error::{ProgramProblem, ProvisionError},
+};
 use crate::{
     engine::InstalledEngine,
+    facts::Root,
     flight::{Flights, Progress},
 };
 
+mod described;
+mod environment;
 mod error;
 mod plan;
 mod program;
@@ -60,8 +68,10 @@ pub struct ProvisionTimes {
     pub version: Duration,
     /// For an installed package to say its version.
     pub check: Duration,
-    /// For `pip` to say or write something.
+    /// For `pip` or `uv` to say or write something.
     pub silence: Duration,
+    /// For the environment of an engine to be checked.
+    pub environment: Duration,
 }
 
 /// Installs engines.
@@ -75,6 +85,8 @@ pub struct Provisioner {
 struct Shop {
     config: ProvisionConfig,
     times: ProvisionTimes,
+    /// Where the kernel's files are.
+    root: Root,
 }
 
 // === impl Provisioner ===
@@ -92,7 +104,25 @@ impl Provisioner {
         // Helper programs run elsewhere: what they are told must not depend on where that is.
         config.directory = absolute(&config.directory);
         Self {
-            shop: Arc::new(Shop { config, times }),
+            shop: Arc::new(Shop {
+                config,
+                times,
+                root: Root::system(),
+            }),
+            flights: Flights::default(),
+        }
+    }
+
+    /// The same, for a machine whose kernel's files are elsewhere.
+    #[must_use]
+    pub fn with_root(self, root: Root) -> Self {
+        let Shop { config, times, .. } = self.shop.as_ref();
+        Self {
+            shop: Arc::new(Shop {
+                config: config.clone(),
+                times: *times,
+                root,
+            }),
             flights: Flights::default(),
         }
     }
@@ -166,6 +196,8 @@ impl Shop {
                 check_program(name, &program, self).await
             }
             Build::Wheel => Wheel::new(name, self).ensure(&told).await,
+            Build::Environment(origin) => Environment::new(name, origin, self).ensure(&told).await,
+            Build::Custom(engine) => check_described(name, *engine).await,
         }
     }
 }
@@ -180,6 +212,8 @@ impl Default for ProvisionTimes {
             check: Duration::from_secs(20),
             // `pip` itself gives up a connection after 15 s and tries it five times.
             silence: Duration::from_secs(300),
+            // Importing torch and vLLM three times, cold, took two minutes on two busy cores.
+            environment: Duration::from_secs(600),
         }
     }
 }

@@ -7,6 +7,8 @@
 
 mod ask;
 mod check;
+mod listener;
+mod model;
 mod parts;
 mod ports;
 mod replica;

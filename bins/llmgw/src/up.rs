@@ -179,9 +179,11 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Resu
         let EngineSource::Path(path) = source else {
             continue;
         };
+        let is_program = name.as_str() == "llamacpp";
         let problem = match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() => continue,
-            Ok(_) => "it is no program".to_owned(),
+            Ok(metadata) if is_program == metadata.is_file() => continue,
+            Ok(_) if is_program => "it is no program".to_owned(),
+            Ok(_) => "it is not the directory of a Python environment".to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => "there is no such file".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -189,8 +191,12 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Resu
             origin: format!("engines.{name}.path: {path}"),
             problem,
             hint: Some(
-                "name a llama-server program of this machine, or leave `path` out to have one installed"
-                    .to_owned(),
+                if is_program {
+                    "name a llama-server program of this machine, or leave `path` out to have one installed"
+                } else {
+                    "name the directory in which bin/python is, or leave `path` out to have one made"
+                }
+                .to_owned(),
             ),
         });
     }
@@ -200,7 +206,10 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, EngineSource>) -> Resu
 fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, EngineSource>) -> AgentConfig {
     let paths = engines.iter().filter_map(|(name, source)| match source {
         EngineSource::Path(path) => Some((name.clone(), PathBuf::from(path))),
-        EngineSource::Auto | EngineSource::Wheel => None,
+        EngineSource::Auto
+        | EngineSource::Wheel
+        | EngineSource::Lock(_)
+        | EngineSource::Custom(_) => None,
     });
     AgentConfig {
         engine_paths: paths.collect(),

@@ -12,16 +12,19 @@ use llmgw_core::{
     clock::Clock,
     cluster::{
         engine::{Provision, ProvisionState, WantedEngine},
+        node::NodeFacts,
         weights::{FetchProgress, Weights},
     },
     error::{Chain, Coded as _},
     id::EngineName,
+    units::Bytes,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::customs::Customs;
 use crate::{
-    engine::{Engine, InstalledEngine, engine},
+    engine::{Engine, InstalledEngine, custom, engine},
     provision::Provisioner,
     supervise::{Failure, Parts},
     weights::WeightsStore,
@@ -32,6 +35,7 @@ use crate::{
 pub(super) struct Engines {
     provisioner: Provisioner,
     clock: Arc<dyn Clock>,
+    customs: Customs,
     installations: watch::Sender<BTreeMap<EngineName, Installation>>,
     workers: Mutex<BTreeMap<EngineName, CancellationToken>>,
     stop: CancellationToken,
@@ -51,15 +55,17 @@ pub(super) struct Installation {
 pub(super) struct NodeParts {
     engines: Arc<Engines>,
     weights: WeightsStore,
+    facts: watch::Receiver<NodeFacts>,
 }
 
 // === impl Engines ===
 
 impl Engines {
-    pub(super) fn new(provisioner: Provisioner, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(provisioner: Provisioner, clock: Arc<dyn Clock>, customs: Customs) -> Self {
         Self {
             provisioner,
             clock,
+            customs,
             installations: watch::Sender::default(),
             workers: Mutex::default(),
             stop: CancellationToken::new(),
@@ -83,6 +89,7 @@ impl Engines {
 
     /// Wants these engines, and no others; returns at once. What is not wanted any more stays on the disk.
     pub(super) fn want(self: &Arc<Self>, wanted: &[WantedEngine]) {
+        self.customs.learn(wanted);
         let wanted: BTreeMap<&EngineName, &WantedEngine> =
             wanted.iter().map(|one| (&one.name, one)).collect();
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,15 +207,26 @@ impl Installation {
 // === impl NodeParts ===
 
 impl NodeParts {
-    pub(super) fn new(engines: Arc<Engines>, weights: WeightsStore) -> Self {
-        Self { engines, weights }
+    pub(super) fn new(
+        engines: Arc<Engines>,
+        weights: WeightsStore,
+        facts: watch::Receiver<NodeFacts>,
+    ) -> Self {
+        Self {
+            engines,
+            weights,
+            facts,
+        }
     }
 }
 
 #[async_trait]
 impl Parts for NodeParts {
     fn engine(&self, name: &EngineName) -> Option<Arc<dyn Engine>> {
-        engine(name)
+        let described = self.engines.customs.get(name);
+        described
+            .map(|description| custom(name, &description))
+            .or_else(|| engine(name))
     }
 
     async fn installed(
@@ -249,6 +267,21 @@ impl Parts for NodeParts {
     ) -> Result<PathBuf, Failure> {
         let ensured = self.weights.ensure(weights, progress).await;
         ensured.map_err(|error| Failure::of(&error))
+    }
+
+    fn card(&self, gpus: &[u32]) -> Option<Bytes> {
+        let facts = self.facts.borrow();
+        if gpus.is_empty() {
+            return Some(facts.memory?.total);
+        }
+        let known = facts.gpus.as_ref()?;
+        let memory = |number: &u32| {
+            let gpu = known.iter().find(|gpu| gpu.index == *number)?;
+            gpu.memory_total
+        };
+        // Of one that is not known the smallest can't be told.
+        let memories: Option<Vec<Bytes>> = gpus.iter().map(memory).collect();
+        memories?.into_iter().min()
     }
 }
 

@@ -5,7 +5,8 @@ use llmgw_core::{
     id::EngineName,
 };
 
-use crate::python::{PythonError, pip::PipError};
+use super::environment::{EnvironmentProblem, LockError};
+use crate::python::{PythonError, pip::PipError, uv::UvError};
 
 /// Why an engine is not installed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -46,6 +47,26 @@ pub enum ProvisionError {
         package: String,
         /// What it did.
         problem: String,
+    },
+    /// A lock was named for an engine that is no Python environment.
+    #[error("{engine} is no Python environment, and has no lock")]
+    NoEnvironment {
+        /// The engine.
+        engine: EngineName,
+    },
+    /// The list of versions can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// `uv` can't be had, or can't do what it is asked.
+    #[error(transparent)]
+    Uv(#[from] UvError),
+    /// The environment does not work, or can't.
+    #[error("the environment of {engine}: {}", told(problems))]
+    Environment {
+        /// The engine.
+        engine: EngineName,
+        /// All that is wrong, the first cause first.
+        problems: Vec<EnvironmentProblem>,
     },
     /// A file of the installation can't be read or written.
     #[error("{doing} {}", path.display())]
@@ -95,12 +116,21 @@ pub enum ProgramProblem {
     },
 }
 
+fn told(problems: &[EnvironmentProblem]) -> String {
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    told.join("; ")
+}
+
 impl Coded for ProvisionError {
     fn code(&self) -> Code {
         match self {
-            Self::UnknownEngine { .. } | Self::Architecture { .. } | Self::Program { .. } => {
-                Code::InvalidRequest
-            }
+            Self::UnknownEngine { .. }
+            | Self::Architecture { .. }
+            | Self::NoEnvironment { .. }
+            | Self::Program { .. } => Code::InvalidRequest,
+            Self::Lock(error) => error.code(),
+            Self::Uv(error) => error.code(),
+            Self::Environment { .. } => Code::Unavailable,
             Self::Python(error) => error.code(),
             Self::Pip(error) => error.code(),
             Self::Check { .. } => Code::Unavailable,
@@ -112,7 +142,13 @@ impl Coded for ProvisionError {
         let hint = match self {
             Self::Python(error) => return error.hint(),
             Self::Pip(error) => return error.hint(),
-            Self::UnknownEngine { .. } => "use llamacpp",
+            Self::Lock(error) => return error.hint(),
+            Self::Uv(error) => return error.hint(),
+            Self::Environment { problems, .. } => return problems.first()?.hint(),
+            Self::NoEnvironment { .. } => "a lock is for vllm and sglang",
+            Self::UnknownEngine { .. } => {
+                "use llamacpp, vllm or sglang, or describe it by its command"
+            }
             Self::Architecture { .. } => {
                 "build llama.cpp on this machine and name the path of its llama-server"
             }

@@ -2,9 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use llmgw_core::cluster::engine::{EngineSource, WantedEngine};
+use llmgw_core::cluster::engine::{EngineSource, WantedEngine, custom::CustomEngine};
 
-use super::{ProvisionError, wheel::PACKAGE};
+use super::{
+    ProvisionError,
+    environment::{self, Origin},
+    wheel::PACKAGE,
+};
 
 /// What the choice depends on.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,10 @@ pub(super) struct Choice {
 pub(super) enum Build {
     Program(PathBuf),
     Wheel,
+    /// A Python environment of an engine that is one.
+    Environment(Origin),
+    /// As an operator describes it.
+    Custom(Box<CustomEngine>),
 }
 
 /// What was found in the directory of a package.
@@ -66,6 +74,22 @@ pub(super) fn choose(
     machine: &Machine<'_>,
 ) -> Result<Choice, ProvisionError> {
     let WantedEngine { name, source } = wanted;
+    if let EngineSource::Custom(engine) = source {
+        return Ok(Choice {
+            build: Build::Custom(engine.clone()),
+            line: format!(
+                "{name} as described ({}): it was asked for",
+                engine.program()
+            ),
+        });
+    }
+    if environment::is_in_python(name) {
+        let (origin, line) = environment::choose(name, source, machine.configured);
+        return Ok(Choice {
+            build: Build::Environment(origin),
+            line,
+        });
+    }
     if crate::engine::engine(name).is_none() {
         return Err(ProvisionError::UnknownEngine {
             engine: name.clone(),
@@ -74,6 +98,11 @@ pub(super) fn choose(
     let (build, why) = match (source, machine.configured) {
         (EngineSource::Path(path), _) => (Build::Program(path.into()), "it was asked for"),
         (EngineSource::Wheel, _) => (Build::Wheel, "it was asked for"),
+        (EngineSource::Lock(_) | EngineSource::Custom(_), _) => {
+            return Err(ProvisionError::NoEnvironment {
+                engine: name.clone(),
+            });
+        }
         (EngineSource::Auto, Some(path)) => (
             Build::Program(path.to_owned()),
             "the configuration names it",
@@ -82,7 +111,7 @@ pub(super) fn choose(
     };
     let line = match &build {
         Build::Program(path) => format!("{name} by path ({}): {why}", path.display()),
-        Build::Wheel => format!("{name} by wheel ({}): {why}", PACKAGE.text()),
+        _ => format!("{name} by wheel ({}): {why}", PACKAGE.text()),
     };
     if build == Build::Wheel && !PACKAGE.architectures.contains(&machine.architecture) {
         return Err(ProvisionError::Architecture {
@@ -169,11 +198,53 @@ mod tests {
     #[test]
     fn an_engine_that_this_release_does_not_run_is_not_installed() {
         let wanted = WantedEngine {
-            name: "vllm".parse().unwrap(),
+            name: "mine".parse().unwrap(),
             source: EngineSource::Auto,
         };
         let error = choose(&wanted, &BARE).unwrap_err();
         assert!(matches!(error, ProvisionError::UnknownEngine { .. }));
+        let wanted = WantedEngine {
+            name: "llamacpp".parse().unwrap(),
+            source: EngineSource::Lock("/locks/x.txt".to_owned()),
+        };
+        let error = choose(&wanted, &BARE).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "llamacpp is no Python environment, and has no lock"
+        );
+    }
+
+    #[test]
+    fn engines_in_python_come_as_environments_whatever_the_source() {
+        let chosen = |source, configured| {
+            let wanted = WantedEngine {
+                name: "vllm".parse().unwrap(),
+                source,
+            };
+            let machine = Machine { configured, ..BARE };
+            choose(&wanted, &machine).unwrap()
+        };
+        let shipped = chosen(EngineSource::Auto, None);
+        assert_eq!(shipped.build, Build::Environment(Origin::Shipped));
+        assert_eq!(
+            shipped.line,
+            "vllm by environment of the lock that ships with the agent: no other is named"
+        );
+        let lock = chosen(EngineSource::Lock("/l.txt".to_owned()), None);
+        assert_eq!(
+            lock.build,
+            Build::Environment(Origin::Lock("/l.txt".into()))
+        );
+        let named = chosen(EngineSource::Auto, Some(Path::new("/opt/venv")));
+        assert_eq!(
+            named.build,
+            Build::Environment(Origin::Existing("/opt/venv".into()))
+        );
+        let asked = chosen(EngineSource::Path("/opt/other".to_owned()), None);
+        assert_eq!(
+            asked.line,
+            "vllm by the environment at /opt/other: it was asked for"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use llmgw_core::{
     cluster::weights::{FetchProgress, Weights},
     error::{Chain, Coded},
     id::EngineName,
+    units::Bytes,
 };
 
 use crate::engine::{Engine, InstalledEngine};
@@ -16,7 +17,7 @@ use crate::engine::{Engine, InstalledEngine};
 /// # Contract
 /// * `installed` waits until the engine is there. While an installation fails and is tried again, it goes on
 ///   waiting and says what is wrong through `waiting`. It fails when waiting can't help.
-/// * `weights` returns the path of a file that was verified. It fails when no source could be used; whether to
+/// * `weights` returns the path of a file that was verified, or of a directory whose files were. It fails when no source could be used; whether to
 ///   try again is the control plane's to decide.
 /// * Dropping a future leaves nothing half done that a later call would take for done.
 /// * Calls for the same engine or weights at the same time share the work.
@@ -38,6 +39,12 @@ pub trait Parts: Debug + Send + Sync + 'static {
         weights: &Weights,
         progress: &(dyn Fn(FetchProgress) + Send + Sync),
     ) -> Result<PathBuf, Failure>;
+
+    /// The memory of the smallest of these GPUs, or main memory when none is named; `None` when that is not known.
+    fn card(&self, gpus: &[u32]) -> Option<Bytes> {
+        let _ = gpus;
+        None
+    }
 }
 
 /// Why a replica could not be started or has ended, as it is reported.

@@ -10,6 +10,7 @@ use super::{
     ask::Unanswered,
     blocking,
     check::{Checks, Proof},
+    model,
     replica::unknown_engine,
 };
 use crate::process::{DESCRIPTORS_HINT, ledger::LedgerEntry, log};
@@ -49,9 +50,11 @@ async fn until_ready(
 ) -> Result<(), Failure> {
     let timing = &shared.config.timing;
     let path = entry.weights.clone();
-    let size = blocking(move || Ok(std::fs::metadata(path)?.len())).await;
+    let size = blocking(move || model::size(&path)).await;
     let size = size.unwrap_or_else(|_| entry.spec.weights.size.map_or(0, |size| size.0));
-    let patience = timing.patience(size);
+    let patience = timing
+        .patience(size)
+        .saturating_add(checks.engine.warm_up());
     let begin = Instant::now();
     let mut unasked = Unasked::of(entry.spec.id);
     loop {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use self::custom::CustomEngine;
 use crate::{clock::Timestamp, id::EngineName};
 
 pub mod custom;
@@ -30,6 +31,10 @@ pub enum EngineSource {
     Wheel,
     /// A program that is already on the node; of an engine in Python, the directory of its environment.
     Path(String),
+    /// A Python environment, made from the list of exact versions with digests that is at this path on the node.
+    Lock(String),
+    /// A program that an operator describes.
+    Custom(Box<CustomEngine>),
 }
 
 /// How far a node is with one wanted engine.

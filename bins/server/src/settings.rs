@@ -7,6 +7,8 @@
 //!     profiles: [{memory: 1GiB}]
 //! engines:
 //!   llamacpp: {path: /opt/llama.cpp/llama-server}
+//!   vllm: {lock: /etc/llmgw/vllm.txt}
+//!   mine: {command: [/opt/mine/server, --model, "{model}", --port, "{port}"], health: /health}
 //! placement: {policy: spread}
 //! ```
 
@@ -19,8 +21,11 @@ use std::{
 
 use llmgw_core::{
     cluster::{
-        catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
-        engine::{EngineSource, WantedEngine},
+        catalog::{DefinitionError, Model, ModelDefinition, OneOrMany, ProfileDefinition},
+        engine::{
+            EngineSource, KNOWN_ENGINES, WantedEngine,
+            custom::{CustomEngineDefinition, MetricsDefinition, ProbeDefinition, StopSignal},
+        },
         weights::{Source, split_digest},
     },
     id::EngineName,
@@ -67,8 +72,88 @@ struct PlacementSettings {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EngineSettings {
-    /// A program that is already on the machine.
+    /// A program that is already on the machine; of an engine in Python, the directory of its environment.
     path: Option<String>,
+    /// A list of exact versions with digests, on the machine, that an environment is made from.
+    lock: Option<String>,
+    /// From here on: what describes an engine that this release does not know.
+    command: Option<Vec<String>>,
+    env: Option<BTreeMap<String, String>>,
+    health: Option<String>,
+    ready: Option<String>,
+    identity: Option<String>,
+    stop: Option<StopSignal>,
+    metrics: Option<MetricsDefinition>,
+    probe: Option<ProbeDefinition>,
+    version: Option<String>,
+}
+
+impl EngineSettings {
+    /// Where the engine's build comes from; `path` is where these settings stand.
+    fn source(self, name: &EngineName, path: &str) -> Result<EngineSource, DefinitionError> {
+        let wrong = |field: &str, problem: &str, hint: &str| DefinitionError {
+            field: format!("{path}{field}"),
+            problem: problem.to_owned(),
+            hint: Some(hint.to_owned()),
+        };
+        if KNOWN_ENGINES.contains(&name.as_str()) {
+            let described = self.command.is_some()
+                || self.env.is_some()
+                || self.health.is_some()
+                || self.ready.is_some()
+                || self.identity.is_some()
+                || self.stop.is_some()
+                || self.metrics.is_some()
+                || self.probe.is_some();
+            if described {
+                let hint = "give an engine that you describe a name of its own";
+                return Err(wrong("", "this release describes it itself", hint));
+            }
+            return match (self.path, self.lock) {
+                (Some(_), Some(_)) => Err(wrong(
+                    ".lock",
+                    "a path stands beside it",
+                    "name the one or the other",
+                )),
+                (None, Some(_)) if name.as_str() == LLAMACPP => Err(wrong(
+                    ".lock",
+                    "it is no Python environment",
+                    "a lock is for vllm and sglang",
+                )),
+                (None, Some(lock)) => Ok(EngineSource::Lock(lock)),
+                (Some(path), None) => Ok(EngineSource::Path(path)),
+                (None, None) => Ok(EngineSource::Auto),
+            };
+        }
+        if self.path.is_some() || self.lock.is_some() {
+            let hint = "describe it by its command";
+            return Err(wrong("", "this release does not know it", hint));
+        }
+        let Some(command) = self.command else {
+            return Err(wrong("", "not an engine", &known_engines()));
+        };
+        let Some(health) = self.health else {
+            let hint = "name a path that answers 200 while the engine is healthy, such as /health";
+            return Err(wrong(".health", "it is missing", hint));
+        };
+        let definition = CustomEngineDefinition {
+            command,
+            env: self.env.unwrap_or_default(),
+            health,
+            ready: self.ready,
+            identity: self.identity,
+            stop: self.stop,
+            metrics: self.metrics,
+            probe: self.probe,
+            version: self.version,
+        };
+        Ok(EngineSource::Custom(Box::new(definition.checked(path)?)))
+    }
+}
+
+fn known_engines() -> String {
+    let [first, second, third] = KNOWN_ENGINES;
+    format!("this release runs {first}, {second} and {third}; describe any other by its command")
 }
 
 impl Settings {
@@ -106,12 +191,22 @@ impl Settings {
             models.push(model);
         }
         let mut engines = BTreeMap::new();
-        for (name, EngineSettings { path }) in file.engines {
-            if name.as_str() != LLAMACPP {
-                let hint = Some(format!("this release runs {LLAMACPP}"));
-                return Err(wrong(format!("engines.{name}: not an engine"), hint));
+        for (name, engine) in file.engines {
+            let path = format!("engines.{name}");
+            let source = engine
+                .source(&name, &path)
+                .map_err(|error| wrong(error.to_string(), error.hint))?;
+            engines.insert(name, source);
+        }
+        for (index, model) in models.iter().enumerate() {
+            for (number, profile) in model.profiles().iter().enumerate() {
+                let name = &profile.engine;
+                if !KNOWN_ENGINES.contains(&name.as_str()) && !engines.contains_key(name) {
+                    let field = format!("models[{index}].profiles[{number}].engine");
+                    let hint = Some(known_engines());
+                    return Err(wrong(format!("{field}: {name} is not an engine"), hint));
+                }
             }
-            engines.insert(name, path.map_or(EngineSource::Auto, EngineSource::Path));
         }
         Ok(Self {
             models,
@@ -120,21 +215,24 @@ impl Settings {
         })
     }
 
-    /// The engines that every node should have.
+    /// The engines that every node should have: llama.cpp, those that are named, and those that models name.
     #[must_use]
     pub fn wanted_engines(&self) -> Vec<WantedEngine> {
-        let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else {
-            return Vec::new();
-        };
-        let source = self
-            .engines
-            .get(&llamacpp)
-            .cloned()
-            .unwrap_or(EngineSource::Auto);
-        vec![WantedEngine {
-            name: llamacpp,
-            source,
-        }]
+        let profiles = self.models.iter().flat_map(Model::profiles);
+        let mut names: BTreeSet<EngineName> = self.engines.keys().cloned().collect();
+        names.extend(profiles.map(|profile| profile.engine.clone()));
+        names.extend(LLAMACPP.parse::<EngineName>());
+        names
+            .into_iter()
+            .map(|name| WantedEngine {
+                source: self
+                    .engines
+                    .get(&name)
+                    .cloned()
+                    .unwrap_or(EngineSource::Auto),
+                name,
+            })
+            .collect()
     }
 }
 
@@ -347,6 +445,31 @@ mod tests {
         assert_eq!(settings.models.len(), 1);
         let path = EngineSource::Path("/opt/llama-server".to_owned());
         assert_eq!(settings.wanted_engines()[0].source, path);
+        let settings = read(
+            "models:\n  - {name: a, source: file:/m, profiles: [{memory: 1GiB, engine: vllm}]}\n  - {name: b, source: \
+             file:/m, profiles: [{memory: 1GiB, engine: mine}]}\nengines:\n  sglang: {lock: /l.txt}\n  mine: {command: \
+             [/s, '{port}'], health: /h, ready: /r, stop: SIGINT, metrics: {path: /m, running: r}, probe: {path: /p, body: \
+             {n: 1}, expect: x}}\n",
+        )
+        .unwrap();
+        let wanted: Vec<_> = settings
+            .wanted_engines()
+            .into_iter()
+            .map(|one| (one.name.to_string(), one.source))
+            .collect();
+        let [(mine, EngineSource::Custom(described)), rest @ ..] = &wanted[..] else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!((mine.as_str(), described.ready()), ("mine", "/r"));
+        assert_eq!(
+            rest.iter()
+                .map(|(name, source)| (name.as_str(), source.clone()))
+                .collect::<Vec<_>>()[1..],
+            [
+                ("sglang", EngineSource::Lock("/l.txt".to_owned())),
+                ("vllm", EngineSource::Auto)
+            ]
+        );
         for (text, says) in [
             ("models: [", "llmgw.yaml:1:9: "),
             ("models:\n  - name: a\n    source: [\n", "llmgw.yaml:3:13: "),
@@ -360,7 +483,35 @@ mod tests {
                 "models:\n  - name: a\n    source: file:/m\n",
                 "llmgw.yaml:3:5: missing field `profiles`",
             ),
-            ("engines: {vllm: {}}", "engines.vllm: not an engine"),
+            ("engines: {mine: {}}", "engines.mine: not an engine"),
+            (
+                "engines: {llamacpp: {lock: /l.txt}}",
+                "engines.llamacpp.lock: it is no Python environment",
+            ),
+            (
+                "engines: {vllm: {lock: /l.txt, path: /p}}",
+                "engines.vllm.lock: a path stands beside it",
+            ),
+            (
+                "engines: {vllm: {command: [/s, '{port}'], health: /h}}",
+                "engines.vllm: this release describes it itself",
+            ),
+            (
+                "engines: {mine: {path: /s}}",
+                "engines.mine: this release does not know it",
+            ),
+            (
+                "engines: {mine: {command: [/s, '{port}']}}",
+                "engines.mine.health: it is missing",
+            ),
+            (
+                "engines: {mine: {command: [/s, '{port}', '{gpu}'], health: /h}}",
+                "engines.mine.command[2]: {gpu} is not a placeholder",
+            ),
+            (
+                "models: [{name: a, source: 'file:/m', profiles: [{memory: 1GiB, engine: mine}]}]",
+                "models[0].profiles[0].engine: mine is not an engine",
+            ),
             (
                 "models: [{name: a, source: 'file:/m', profiles: []}]",
                 "models[0].profiles: there is none",

@@ -406,7 +406,7 @@ mod tests {
         assert!(refused(|d| d.profiles.clear()).starts_with("profiles: "));
         assert!(refused(|d| d.profiles[0].context = Some(1)).starts_with("profiles[0].context: "));
         assert!(
-            refused(|d| d.profiles[0].engine = Some("x".into()))
+            refused(|d| d.profiles[0].engine = Some("x y".into()))
                 .starts_with("profiles[0].engine: ")
         );
         assert!(refused(|d| d.source = OneOrMany::Many(vec![])).starts_with("source: "));

@@ -29,7 +29,7 @@ pub struct ProfileDefinition {
     /// Its name; `default` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The engine; `llamacpp` when absent.
+    /// The engine, one that this release knows or that an operator describes; `llamacpp` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// Main memory that one replica needs in all: weights, cache and buffers. With shards: that each of them needs.
@@ -133,13 +133,6 @@ impl ProfileDefinition {
         let engine: EngineName = engine_name
             .parse()
             .map_err(|e| problem(&field("engine"), &e, None))?;
-        if engine.as_str() != "llamacpp" {
-            return Err(problem(
-                &field("engine"),
-                &format!("{engine} is not an engine that this release runs"),
-                Some("use llamacpp"),
-            ));
-        }
         if memory == Bytes::ZERO {
             return Err(problem(&field("memory"), &"0 B can't hold a model", None));
         }

@@ -6,7 +6,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use llmgw_core::{
-    cluster::{engine::custom::StopSignal, replica::ReplicaSpec},
+    cluster::{catalog::KvCache, engine::custom::StopSignal, replica::ReplicaSpec},
     id::{EngineName, ReplicaId},
 };
 use serde::Deserialize;
@@ -92,6 +92,9 @@ impl Engine for SglangEngine {
         if let Ok(Some(share)) = Share::of(spec, *card) {
             args.push("--mem-fraction-static".into());
             args.push(share.thousandths(STATIC_PART).text().into());
+        }
+        if profile.needs.kv_cache == KvCache::F8 {
+            args.extend(["--kv-cache-dtype".into(), "fp8_e4m3".into()]);
         }
         let mut env = gpu::visible(&spec.gpus);
         env.extend([

@@ -6,7 +6,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use llmgw_core::{
-    cluster::{engine::custom::StopSignal, replica::ReplicaSpec},
+    cluster::{catalog::KvCache, engine::custom::StopSignal, replica::ReplicaSpec},
     id::{EngineName, ReplicaId},
 };
 use serde::Deserialize;
@@ -97,6 +97,9 @@ impl Engine for VllmEngine {
         if let Ok(Some(share)) = Share::of(spec, *card) {
             args.push("--gpu-memory-utilization".into());
             args.push(share.text().into());
+        }
+        if profile.needs.kv_cache == KvCache::F8 {
+            args.extend(["--kv-cache-dtype".into(), "fp8".into()]);
         }
         let mut env = gpu::visible(&spec.gpus);
         env.extend([

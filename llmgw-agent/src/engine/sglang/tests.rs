@@ -53,6 +53,8 @@ fn a_profile_becomes_the_flags_that_sglang_reads() {
         )
     );
     spec.profile.needs.gpus = None;
+    spec.profile.needs.kv_cache = KvCache::F8;
+    assert!(text(&spec, None).ends_with(" --kv-cache-dtype fp8_e4m3"));
     assert!(!text(&spec, None).contains("--mem-fraction-static"));
 }
 

@@ -76,6 +76,14 @@ fn a_profile_becomes_the_flags_that_vllm_reads() {
 }
 
 #[test]
+fn a_quantised_cache_is_asked_for_by_its_type() {
+    let mut spec = on_gpus(None);
+    assert!(!text(&command(&spec, None)).contains("--kv-cache-dtype"));
+    spec.profile.needs.kv_cache = KvCache::F8;
+    assert!(text(&command(&spec, None)).ends_with(" --kv-cache-dtype fp8"));
+}
+
+#[test]
 fn whole_gpus_are_left_to_vllm_and_parts_need_the_size_of_the_card() {
     assert!(!text(&command(&on_gpus(None), None)).contains("--gpu-memory-utilization"));
     let (engine, spec) = (installed(), on_gpus(Some(Bytes::gib(40))));

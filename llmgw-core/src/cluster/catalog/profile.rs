@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DefinitionError, OneOrMany, bounded,
-    needs::{FabricNeed, GpusDefinition, Needs, Prefer, Shards, Written},
+    needs::{FabricNeed, GpusDefinition, KvCache, Needs, Prefer, Shards, Written},
     problem,
 };
 use crate::{
@@ -64,6 +64,9 @@ pub struct ProfileDefinition {
     /// Whether replicas of the model keep apart or come together.
     #[serde(default, skip_serializing_if = "Prefer::is_default")]
     pub prefer: Prefer,
+    /// How the cache of keys and values is kept: `f8` halves it, for vLLM and SGLang.
+    #[serde(default, skip_serializing_if = "KvCache::is_default")]
+    pub kv_cache: KvCache,
 }
 
 /// One way to run a model.
@@ -104,6 +107,7 @@ impl ProfileDefinition {
             pool: None,
             labels: BTreeMap::new(),
             prefer: Prefer::Spread,
+            kv_cache: KvCache::Auto,
         }
     }
 
@@ -124,6 +128,7 @@ impl ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         } = self;
         let name = name.as_deref().unwrap_or("default");
         let name: ProfileName = name
@@ -133,6 +138,13 @@ impl ProfileDefinition {
         let engine: EngineName = engine_name
             .parse()
             .map_err(|e| problem(&field("engine"), &e, None))?;
+        if kv_cache == KvCache::F8 && !matches!(engine.as_str(), "vllm" | "sglang") {
+            return Err(problem(
+                &field("kv_cache"),
+                &format!("{engine} keeps its cache in no such form"),
+                Some("leave kv_cache out, or use vllm or sglang"),
+            ));
+        }
         if memory == Bytes::ZERO {
             return Err(problem(&field("memory"), &"0 B can't hold a model", None));
         }
@@ -165,6 +177,7 @@ impl ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         };
         Ok(Profile {
             name,
@@ -196,6 +209,7 @@ impl From<Profile> for ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         } = needs;
         Self {
             name: Some(name.to_string()),
@@ -215,6 +229,7 @@ impl From<Profile> for ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         }
     }
 }

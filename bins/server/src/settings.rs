@@ -457,19 +457,19 @@ mod tests {
             .into_iter()
             .map(|one| (one.name.to_string(), one.source))
             .collect();
-        let [(mine, EngineSource::Custom(described)), rest @ ..] = &wanted[..] else {
+        let [
+            llamacpp,
+            (mine, EngineSource::Custom(described)),
+            sglang,
+            vllm,
+        ] = &wanted[..]
+        else {
             panic!("{wanted:?}");
         };
         assert_eq!((mine.as_str(), described.ready()), ("mine", "/r"));
-        assert_eq!(
-            rest.iter()
-                .map(|(name, source)| (name.as_str(), source.clone()))
-                .collect::<Vec<_>>()[1..],
-            [
-                ("sglang", EngineSource::Lock("/l.txt".to_owned())),
-                ("vllm", EngineSource::Auto)
-            ]
-        );
+        let auto = |name: &str| (name.to_owned(), EngineSource::Auto);
+        assert_eq!((llamacpp, vllm), (&auto("llamacpp"), &auto("vllm")));
+        assert_eq!(sglang.1, EngineSource::Lock("/l.txt".to_owned()));
         for (text, says) in [
             ("models: [", "llmgw.yaml:1:9: "),
             ("models:\n  - name: a\n    source: [\n", "llmgw.yaml:3:13: "),

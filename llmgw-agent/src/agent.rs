@@ -91,7 +91,7 @@ impl Agent {
             labels: config.labels.clone(),
             ..NodeFacts::default()
         };
-        let looked = watch::Sender::new(facts.clone());
+        let looked = watch::Sender::new(facts);
         let supervisor = SuperviseConfig {
             data_dir: home.dir.clone(),
             timing: config.timing,
@@ -117,7 +117,7 @@ impl Agent {
             highest_epoch: fence.highest().epoch,
             highest_revision: fence.highest().revision,
             leaving: false,
-            facts: facts.clone(),
+            facts: looked.borrow().clone(),
             provision: Vec::new(),
             replicas: Vec::new(),
         };

@@ -1,10 +1,6 @@
 //! A whole agent that runs an engine which no release knows, as an operator describes it.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that can't set itself up fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that can't set itself up fails")]
 
 #[path = "scene/plane.rs"]
 mod plane;

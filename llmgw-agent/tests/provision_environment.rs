@@ -397,6 +397,17 @@ async fn what_does_not_work_is_not_marked_and_says_where_it_failed() {
 }
 
 #[tokio::test]
+async fn the_environment_of_another_lock_takes_the_place_of_the_old_one() {
+    let site = Site::new();
+    site.ensure(site.by_lock()).await.unwrap();
+    let old = site.environment().unwrap();
+    site.write("lock.txt", &format!("# another\n{}", site.lock));
+    site.ensure(site.by_lock()).await.unwrap();
+    let new = site.environment().unwrap();
+    assert!(new != old && !old.exists() && site.is_marked());
+}
+
+#[tokio::test]
 async fn what_was_changed_afterwards_is_noticed_and_made_again() {
     let site = Site::new();
     site.ensure(site.by_lock()).await.unwrap();

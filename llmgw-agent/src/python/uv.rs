@@ -4,7 +4,6 @@
 //! what `pip` is told: the indexes, wheels in directories, certificates, proxies. None of it is written down here.
 
 use std::{
-    collections::BTreeMap,
     ffi::OsString,
     io,
     path::{Path, PathBuf},
@@ -14,11 +13,15 @@ use std::{
 
 use llmgw_core::error::{Code, Coded};
 
+use self::{failure::failure, settings::settings};
 use super::{
     Python, PythonError, Search, interpreter, make_environment,
     pip::{Package, Pip, PipError},
 };
-use crate::command::{Finished, Helper, HelperError, Listener, Patience};
+use crate::command::{Helper, HelperError, Listener, Patience};
+
+mod failure;
+mod settings;
 
 /// A `uv` that works.
 #[derive(Clone, Debug)]
@@ -320,190 +323,6 @@ async fn ask(program: &Path, place: &Place<'_>) -> Option<UvVersion> {
     UvVersion::parse(version).filter(|_| finished.status.success())
 }
 
-/// What `pip` is told on this machine, as `uv` is told it; nothing where `uv` is configured itself.
-async fn settings(python: &Python, place: &Place<'_>) -> Vec<(OsString, OsString)> {
-    let helper = Helper {
-        program: &python.executable,
-        args: vec!["-I".into(), "-c".into(), QUESTION.into()],
-        env: place.env,
-        without: &[],
-        directory: place.directory,
-        patience: Patience::Whole(ANSWER),
-    };
-    let Ok(finished) = helper.run(&Listener::NONE).await else {
-        return Vec::new();
-    };
-    let answer = finished.lines.iter().find(|line| line.starts_with('{'));
-    let answer: BTreeMap<String, String> = answer
-        .and_then(|line| serde_json::from_str(line).ok())
-        .unwrap_or_default();
-    translate(&answer, &|name| std::env::var_os(name).is_some())
-}
-
-/// Turns what `pip config list` says into the variables of `uv`; `is_set` tells which variables there are already.
-fn translate(
-    pip: &BTreeMap<String, String>,
-    is_set: &dyn Fn(&str) -> bool,
-) -> Vec<(OsString, OsString)> {
-    // A variable outdoes the section of the command, which outdoes the one for all.
-    let said = |name: &str| {
-        [":env:", "install", "global"]
-            .iter()
-            .find_map(|section| pip.get(&format!("{section}.{name}")))
-            .map(|value| value.split_whitespace().collect::<Vec<_>>())
-            .filter(|values| !values.is_empty())
-    };
-    let mut settings: Vec<(OsString, OsString)> = Vec::new();
-    let mut tell = |variable: &str, value: String| {
-        if !is_set(variable) {
-            settings.push((variable.into(), value.into()));
-        }
-    };
-    let has_indexes = [
-        "UV_DEFAULT_INDEX",
-        "UV_INDEX_URL",
-        "UV_INDEX",
-        "UV_EXTRA_INDEX_URL",
-    ]
-    .iter()
-    .any(|name| is_set(name));
-    if !has_indexes {
-        if let Some(index) = said("index-url") {
-            tell("UV_DEFAULT_INDEX", index.join(" "));
-        }
-        if let Some(more) = said("extra-index-url") {
-            tell("UV_INDEX", more.join(" "));
-        }
-    }
-    if said("no-index")
-        .is_some_and(|value| matches!(value[..], ["1" | "true" | "True" | "yes" | "on"]))
-    {
-        tell("UV_NO_INDEX", "1".to_owned());
-    }
-    if let Some(places) = said("find-links") {
-        // `uv` divides this one by commas.
-        tell("UV_FIND_LINKS", places.join(","));
-    }
-    if let Some(hosts) = said("trusted-host") {
-        tell("UV_INSECURE_HOST", hosts.join(" "));
-    }
-    for (name, variable) in [
-        ("cert", "SSL_CERT_FILE"),
-        ("client-cert", "SSL_CLIENT_CERT"),
-        ("proxy", "ALL_PROXY"),
-        ("default-timeout", "UV_HTTP_TIMEOUT"),
-        ("timeout", "UV_HTTP_TIMEOUT"),
-    ] {
-        if let Some(value) = said(name) {
-            tell(variable, value.join(" "));
-        }
-    }
-    settings
-}
-
-/// Reads from what `uv` printed why it failed.
-fn failure(finished: &Finished) -> UvError {
-    let lines = || finished.lines.iter().map(|line| clean(line));
-    let whole = lines().collect::<Vec<_>>().join(" ");
-    if whole.contains("Hash mismatch for") {
-        let after = |mark: &str| {
-            let rest = whole.split_once(mark)?.1.trim_start();
-            let digest = rest.split_once("sha256:")?.1;
-            Some(digest.chars().take_while(char::is_ascii_hexdigit).collect())
-        };
-        let package = whole
-            .split_once("Hash mismatch for ")
-            .and_then(|(_, rest)| {
-                let word = rest.split_whitespace().next()?;
-                Some(word.trim_matches('`').replace("==", " "))
-            });
-        if let (Some(package), Some(expected), Some(got)) =
-            (package, after("Expected:"), after("Computed:"))
-        {
-            return UvError::Hash {
-                package,
-                expected,
-                got,
-            };
-        }
-    }
-    let lower = whole.to_lowercase();
-    let said = reason(&whole);
-    if lower.contains("failed to extract")
-        && !lower.contains("no space left")
-        && let Some(package) = whole
-            .split_once("Failed to download ")
-            .and_then(|(_, rest)| {
-                let word = rest.split_whitespace().next()?;
-                Some(word.trim_matches('`').replace("==", " "))
-            })
-    {
-        return UvError::Damaged { package, said };
-    }
-    if lower.contains("no space left on device") || lower.contains("disk quota exceeded") {
-        return UvError::Full { said };
-    }
-    let unreachable = [
-        "error sending request",
-        "failed to fetch",
-        "dns error",
-        "connection refused",
-        "request failed after",
-        "operation timed out",
-    ];
-    if unreachable.iter().any(|mark| lower.contains(mark)) {
-        return UvError::Unreachable { said };
-    }
-    if let Some(package) = missing(&whole) {
-        return UvError::Missing { package };
-    }
-    UvError::Failed {
-        how: finished.how(),
-        said,
-    }
-}
-
-/// The package of `there is no version of demo==1.0` or `demo==1.0 has no wheels with a matching …`.
-fn missing(said: &str) -> Option<String> {
-    let word = |text: &str| {
-        let word = text
-            .split_whitespace()
-            .next()?
-            .trim_matches(['`', ',', '.']);
-        Some(word.replace("==", " "))
-    };
-    if let Some((_, rest)) = said.split_once("there is no version of ") {
-        return word(rest);
-    }
-    if let Some((before, _)) = said.split_once(" was not found in the") {
-        return before.split_whitespace().next_back().and_then(word);
-    }
-    let (before, _) = ["has no wheels with", "has no usable wheels", "has no wheel"]
-        .iter()
-        .find_map(|mark| said.split_once(mark))?;
-    before.split_whitespace().next_back().and_then(word)
-}
-
-/// The error in one line, without addresses: an index's may hold a password.
-fn reason(said: &str) -> String {
-    let said = said
-        .split_once("error: ")
-        .map_or(said, |(_, said)| said)
-        .split_whitespace()
-        .map(|word| if word.contains("://") { "…" } else { word })
-        .collect::<Vec<_>>()
-        .join(" ");
-    said.chars().take(MAX_SAID).collect()
-}
-
-/// A line without the marks of a tree.
-fn clean(line: &str) -> String {
-    let line = line
-        .trim()
-        .trim_start_matches(['×', '╰', '├', '─', '▶', '│', ' ']);
-    line.trim().to_owned()
-}
-
 fn failed<'p>(doing: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> UvError + use<'p> {
     move |source| UvError::File {
         doing,
@@ -578,21 +397,7 @@ const ELSEWHERE: &[&str] = &[
     "UV_WORKING_DIRECTORY",
     "UV_PROJECT",
 ];
-/// Says all of `pip`'s settings that are known on the machine, as JSON.
-const QUESTION: &str = r#"
-import ast, json, subprocess, sys
-listed = subprocess.run([sys.executable, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
-settings = {}
-for line in listed.splitlines():
-    key, _, value = line.partition("=")
-    try:
-        settings[key] = str(ast.literal_eval(value))
-    except (SyntaxError, ValueError):
-        pass
-print(json.dumps(settings))
-"#;
 const ANSWER: Duration = Duration::from_secs(20);
-const MAX_SAID: usize = 400;
 
 #[cfg(test)]
 mod tests;

@@ -59,7 +59,7 @@ pub(super) struct Check<'a> {
 impl Check<'_> {
     /// Runs the script to its end, or to its deadline.
     pub(super) async fn run(&self, told: &(dyn Fn(String) + Send + Sync)) -> Findings {
-        let lock = self.lock.unwrap_or(Path::new("-"));
+        let lock = self.lock.unwrap_or_else(|| Path::new("-"));
         let listener = |line: &str| {
             if let Some(line) = read(line)
                 && let Some(stage) = Stage::named(&line.stage).filter(|_| !line.done)

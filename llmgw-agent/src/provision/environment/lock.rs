@@ -1,6 +1,6 @@
 //! Exact versions with digests, in the format of `pip`'s requirements.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use llmgw_bundle::digest::digest;
 use llmgw_core::{
@@ -111,8 +111,8 @@ impl Lock {
             while let Some(open) = whole.strip_suffix('\\') {
                 let mut joined = open.to_owned();
                 if let Some((_, next)) = lines.next() {
-                    // Writing to a text never fails.
-                    let _ = write!(joined, " {}", next.trim());
+                    joined.push(' ');
+                    joined.push_str(next.trim());
                 }
                 whole = joined;
             }
@@ -179,9 +179,8 @@ fn pin(line: &str) -> Result<Pin, String> {
             "{shown:?} is an option; indexes are configured for pip or uv on the node"
         ));
     }
-    let (requirement, digests) = match line.split_once("--hash=") {
-        Some((requirement, digests)) => (requirement, digests),
-        None => return Err(format!("{shown:?} has no --hash=sha256:…")),
+    let Some((requirement, digests)) = line.split_once("--hash=") else {
+        return Err(format!("{shown:?} has no --hash=sha256:…"));
     };
     for digest in digests.split("--hash=") {
         let digits = digest.trim().strip_prefix("sha256:").unwrap_or_default();

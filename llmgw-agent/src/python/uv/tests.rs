@@ -1,6 +1,7 @@
 use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
-use super::*;
+use super::{settings::translate, *};
+use crate::command::Finished;
 
 fn failed_with(output: &str) -> UvError {
     failure(&Finished {

@@ -55,7 +55,7 @@ mod tests {
             vllm:num_requests_running{engine=\"0\",model_name=\"a {b} c\"} 2.0\n\
             vllm:num_requests_running{engine=\"1\",model_name=\"x\"} 1.0 1700000000\n\
             vllm:num_requests_running_total{engine=\"0\"} 900.0\n\
-            plain 3\n";
+            plain 3\nplain4 5\n";
         assert_eq!(count(text, "vllm:num_requests_running"), Some(3));
         assert_eq!(count(text, "plain"), Some(3));
         assert_eq!(count(text, "missing"), None);

@@ -10,6 +10,7 @@
 
 mod config;
 mod connect;
+mod customs;
 mod engines;
 mod error;
 mod gpu_memory;
@@ -36,6 +37,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    customs::Customs,
     engines::{Engines, NodeParts},
     gpu_memory::NodeGpuMemory,
     home::Home,
@@ -109,6 +111,7 @@ impl Agent {
             provisioner,
             config.engine_check,
             Arc::clone(&clock),
+            Customs::open(home.dir.join("engines").join("custom.json")),
         ));
         let probes = Arc::new(facts::probes(&config.root));
         let facts = NodeFacts {

@@ -8,18 +8,34 @@ use std::{
     fmt::{self, Debug},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use llmgw_core::{
-    cluster::replica::ReplicaSpec,
+    cluster::{
+        engine::custom::{CustomEngine, StopSignal},
+        replica::ReplicaSpec,
+    },
     id::{EngineName, ReplicaId},
+    units::Bytes,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::llamacpp::LlamaCppEngine;
+pub use self::problem::LaunchProblem;
+use self::{
+    custom::DescribedEngine, llamacpp::LlamaCppEngine, sglang::SglangEngine, vllm::VllmEngine,
+};
 
+mod custom;
+mod environment;
+mod gpu;
 mod llamacpp;
+mod metrics;
+mod openai;
+mod problem;
+mod sglang;
+mod vllm;
 
 /// An engine that was installed and checked.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -28,7 +44,7 @@ pub struct InstalledEngine {
     pub name: EngineName,
     /// The version as the build says it: `2026.10.11549`, `b10991`.
     pub version: String,
-    /// The form it came in: `wheel`, `path`.
+    /// The form it came in: `wheel`, `path`, `environment`, `custom`.
     pub variant: String,
     /// How it is started.
     pub launch: Launch,
@@ -56,6 +72,13 @@ pub enum Launch {
         /// Where it is.
         program: PathBuf,
     },
+    /// A module of a Python environment.
+    Environment {
+        /// The environment's interpreter.
+        python: PathBuf,
+    },
+    /// As an operator describes it.
+    Custom(Box<CustomEngine>),
 }
 
 /// One start of an engine. It listens on 127.0.0.1, always.
@@ -65,10 +88,24 @@ pub struct LaunchRequest<'a> {
     pub engine: &'a InstalledEngine,
     /// What for.
     pub spec: &'a ReplicaSpec,
-    /// The file that holds the model.
+    /// The file that holds the model, or the directory: see [`Engine::weights`].
     pub weights: &'a Path,
     /// Where it listens.
     pub port: u16,
+    /// The memory of what it computes on: of the smallest of its GPUs, or the machine's own where it has none. Absent
+    /// when that is not known.
+    pub card: Option<Bytes>,
+}
+
+/// What an engine reads a model from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WeightsForm {
+    /// One file.
+    File,
+    /// A directory of safetensors with their configuration and tokenizer, as model repositories have it.
+    Directory,
+    /// Whatever there is.
+    Any,
 }
 
 /// A command line, and all of the environment that it gets besides `PATH`, `HOME`, `LANG`, `TMPDIR` and the variables
@@ -97,37 +134,85 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// The name that profiles use.
     fn name(&self) -> &EngineName;
 
+    /// What it reads a model from.
+    fn weights(&self) -> WeightsForm {
+        WeightsForm::File
+    }
+
+    /// Says why this start can't go well, before it is tried.
+    ///
+    /// # Errors
+    /// When the replica asks for what the engine can't do, or what must be known is not.
+    fn check(&self, request: &LaunchRequest<'_>) -> Result<(), LaunchProblem> {
+        let _ = request;
+        Ok(())
+    }
+
     /// How this start is written as a command.
     fn command(&self, request: &LaunchRequest<'_>) -> EngineCommand;
 
-    /// Answers 200 when the model is loaded.
-    fn health_path(&self) -> &'static str;
+    /// How long it may take to become ready besides what every engine gets for the size of its weights: it may
+    /// compile what it computes with.
+    fn warm_up(&self) -> Duration {
+        Duration::ZERO
+    }
 
-    /// Answers with what [`Engine::is_identity`] reads.
-    fn identity_path(&self) -> &'static str;
+    /// The signal that lets its first process finish and end its others, before the whole tree is asked to end;
+    /// `None` when the tree is asked at once.
+    fn stop_signal(&self) -> Option<StopSignal> {
+        None
+    }
+
+    /// Answers 200 while it is healthy; of an engine that is still loading, when the model is loaded.
+    fn health_path(&self) -> &str;
+
+    /// Answers 200 when requests may come.
+    fn ready_path(&self) -> &str {
+        self.health_path()
+    }
+
+    /// Answers with what [`Engine::is_identity`] reads. `None` for an engine that can't say which replica it is:
+    /// then it is known by its listener, which must be a process of the replica.
+    fn identity_path(&self) -> Option<&str>;
 
     /// Tells from a body whether this replica gave it.
     fn is_identity(&self, body: &[u8], replica: ReplicaId) -> bool;
 
-    /// A path and a JSON body that ask for one synthetic token.
-    fn probe_request(&self, spec: &ReplicaSpec) -> (&'static str, Value);
+    /// A path and a JSON body that ask for one synthetic token; `None` when nothing is known that does.
+    fn probe_request(&self, spec: &ReplicaSpec) -> Option<(&str, Value)>;
 
     /// Tells from the answer to [`Engine::probe_request`] whether a token was computed.
     fn probe_answered(&self, body: &[u8]) -> bool;
 
-    /// Answers with what [`Engine::busy`] reads.
-    fn busy_path(&self) -> &'static str;
+    /// Answers with what [`Engine::busy`] reads; `None` when it says so nowhere.
+    fn busy_path(&self) -> Option<&str>;
 
     /// How many requests are being computed: proof of life while health checks are missed. `None` when the
     /// body does not say.
     fn busy(&self, body: &[u8]) -> Option<usize>;
 }
 
-/// The engine of this name, when this release has one.
+// === impl Launch ===
+
+impl Launch {
+    /// The program that is run: of what is in Python, the interpreter.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        match self {
+            Self::Wheel { python, .. } | Self::Environment { python } => python,
+            Self::Program { program } => program,
+            Self::Custom(engine) => Path::new(engine.program()),
+        }
+    }
+}
+
+/// The engine of this name, when this release describes one.
 #[must_use]
 pub fn engine(name: &EngineName) -> Option<Arc<dyn Engine>> {
     match name.as_str() {
         LlamaCppEngine::NAME => Some(Arc::new(LlamaCppEngine::new(name.clone()))),
+        VllmEngine::NAME => Some(Arc::new(VllmEngine::new(name.clone()))),
+        SglangEngine::NAME => Some(Arc::new(SglangEngine::new(name.clone()))),
         _ => None,
     }
 }
@@ -137,15 +222,32 @@ pub(crate) fn loads_gguf(name: &EngineName) -> bool {
     name.as_str() == LlamaCppEngine::NAME
 }
 
+/// The engine that an operator describes.
+#[must_use]
+pub fn custom(name: &EngineName, description: &CustomEngine) -> Arc<dyn Engine> {
+    Arc::new(DescribedEngine::new(name.clone(), description.clone()))
+}
+
+/// What engines get that import half a gigabyte of libraries and compile kernels before they answer: on two cores
+/// without a GPU, vLLM took two minutes for a model of a megabyte.
+const COMPILING: Duration = Duration::from_secs(600);
+
+/// Where engines listen, always.
+const HOST: &str = "127.0.0.1";
+
 #[cfg(test)]
 mod tests {
+    use llmgw_core::cluster::engine::KNOWN_ENGINES;
+
     use super::*;
 
     #[test]
     fn an_engine_is_found_by_its_name_alone() {
-        let name: EngineName = "llamacpp".parse().unwrap();
-        assert_eq!(engine(&name).unwrap().name(), &name);
-        assert!(engine(&"vllm".parse().unwrap()).is_none());
+        for known in KNOWN_ENGINES {
+            let name: EngineName = known.parse().unwrap();
+            assert_eq!(engine(&name).unwrap().name(), &name);
+        }
+        assert!(engine(&"mine".parse().unwrap()).is_none());
     }
 
     #[test]

@@ -11,21 +11,18 @@
 //! | `lookup` `download` `unpack` | a release, its archives, their files |
 //! | `elf` `libraries` `cache` `packages` | what objects need, who has it, and getting it |
 //! | `program` `compute` `quarantine` | asking a program, computing with it, putting a bad backend aside |
-//! | `archive` `wheel` | one installation of each kind |
+//! | `archive` `wheel` `environment` `described` | one installation of each kind |
+//! | `proof` | showing that it computes, also for types that come later |
 //! | `marker` `ledger` `prune` | what is remembered, and what is removed |
 //!
 //! The caller holds the data directory: two processes must not install into the same one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    error::Error,
+    collections::BTreeMap,
     ffi::OsString,
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -36,43 +33,40 @@ use llmgw_core::{
         release::Resolution,
     },
     error::Chain,
-    fetch::{FetchTimes, Fetcher},
-    gguf::{self, TensorType, check::CheckModel},
     id::EngineName,
     releases::ReleaseClient,
     units::Bytes,
 };
-use tokio::{fs, task::spawn_blocking};
 
 use self::{
     archive::{Archive, Surroundings},
-    compute::{ComputeCheck, Expectation, Record, compute, made},
     download::DOWNLOADS,
     ledger::Chosen,
     lookup::Lookup,
-    plan::{ArchiveBuild, Build, Choice, Gpus, Machine, Plan, needs_release, plan},
+    plan::{Build, Choice, Machine, Plan, needs_release, plan},
     program::check_program,
+    proof::Proving,
+    shop::{Shop, Situation, failed, full, step, wipe},
     wheel::Wheel,
 };
 pub use self::{
     compute::{ComputeProblem, Deadlines, Phase},
+    environment::{EnvironmentProblem, LockError, Stage},
     error::{NoBuild, ProgramProblem, ProvisionError},
     packages::{Family, PackageManager, PackageProblem, SystemPackages},
     problem::BuildProblem,
     prover::Prover,
 };
-use crate::{
-    engine::{InstalledEngine, loads_gguf},
-    facts::{self, Root, Scene},
-    flight::{Flights, Progress},
-};
+use crate::{engine::InstalledEngine, facts::Root, flight::Flights};
 
 mod archive;
 mod cache;
 mod compute;
+mod described;
 mod download;
 mod driver;
 mod elf;
+mod environment;
 mod error;
 mod from;
 mod ledger;
@@ -83,9 +77,11 @@ mod packages;
 mod plan;
 mod problem;
 mod program;
+mod proof;
 mod prover;
 mod prune;
 mod quarantine;
+mod shop;
 mod unpack;
 mod wheel;
 
@@ -116,8 +112,10 @@ pub struct ProvisionTimes {
     pub devices: Duration,
     /// For an installed package to say its version.
     pub check: Duration,
-    /// For `pip` or a package manager to say or write something.
+    /// For `pip`, `uv` or a package manager to say or write something.
     pub silence: Duration,
+    /// For the environment of an engine in Python to be checked.
+    pub environment: Duration,
     /// For a build to compute with a tiny model.
     pub compute: Deadlines,
 }
@@ -142,37 +140,6 @@ pub struct Provisioner {
     shop: Arc<Shop>,
     flights: Flights<(EngineName, Build), ProvisionState, Result<InstalledEngine, ProvisionError>>,
     proofs: Flights<Proving, (), Result<(), ProvisionError>>,
-}
-
-/// What is to be shown of a build.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Proving {
-    build: String,
-    expectation: Expectation,
-    gpus: Vec<u32>,
-    types: BTreeSet<TensorType>,
-}
-
-/// What the work needs; shared with the work that is under way.
-#[derive(Debug)]
-struct Shop {
-    config: ProvisionConfig,
-    times: ProvisionTimes,
-    lookup: Option<Lookup>,
-    packages: SystemPackages,
-    prover: Option<Arc<dyn Prover>>,
-    root: Root,
-    reserve: Bytes,
-    fetcher: OnceLock<Fetcher>,
-    /// Held by the thread that writes what was chosen.
-    ledger: Arc<Mutex<()>>,
-}
-
-/// What was found on this machine.
-#[derive(Clone, Debug)]
-struct Situation {
-    surroundings: Surroundings,
-    gpus: Gpus,
 }
 
 // === impl Provisioner ===
@@ -269,12 +236,15 @@ impl Provisioner {
     pub async fn check(&self, wanted: &WantedEngine) -> Result<(), ProvisionError> {
         let shop = &self.shop;
         let Some(chosen) = Chosen::read(wanted, shop).await else {
-            // A program at a path is in no ledger: it is asked as at the beginning.
+            // What is not ours, and what checks itself, is in no ledger: it is asked as at the beginning.
             return self.ensure(wanted, &|_, _| ()).await.map(drop);
         };
         let name = wanted.name.clone();
         match &chosen.build {
             Build::Program(path) => check_program(name, path, shop).await.map(drop),
+            Build::Environment(_) | Build::Custom(_) => {
+                self.ensure(wanted, &|_, _| ()).await.map(drop)
+            }
             Build::Wheel => Wheel::new(name, shop).still_works().await,
             Build::Archive(build) => {
                 let situation = shop.look().await;
@@ -283,50 +253,6 @@ impl Provisioner {
                     .await
             }
         }
-    }
-
-    /// Shows that an engine computes with weights of the types in this file, unless it was shown before: on GPUs
-    /// when there are `gpus`, numbered as a replica's.
-    ///
-    /// Types that no check is known for are passed over, and so are files whose header can't be read: the engine
-    /// will say of them what it has to say. Who asks for the same at the same time shares the work. Dropping the
-    /// future ends what was started for it.
-    ///
-    /// # Errors
-    /// What the engine did instead, with the types that it was tried with.
-    pub async fn prove(
-        &self,
-        installed: &InstalledEngine,
-        weights: &Path,
-        gpus: &[u32],
-    ) -> Result<(), ProvisionError> {
-        if !loads_gguf(&installed.name) {
-            return Ok(());
-        }
-        let path = weights.to_owned();
-        let needed = spawn_blocking(move || types_of(&path)).await;
-        let expectation = match gpus {
-            [] => Expectation::Cpu,
-            _ => Expectation::Gpu,
-        };
-        let record = Record::of(installed, &self.shop.config.directory);
-        let types = record
-            .missing(needed.unwrap_or_default(), expectation)
-            .await;
-        if types.is_empty() {
-            return Ok(());
-        }
-        let key = Proving {
-            build: format!("{installed:?}"),
-            expectation,
-            gpus: gpus.to_vec(),
-            types,
-        };
-        let work = |_| {
-            let (shop, key, installed) = (Arc::clone(&self.shop), key.clone(), installed.clone());
-            async move { shop.prove(&installed, &key).await }
-        };
-        self.proofs.join(key.clone(), work, &|()| ()).await
     }
 
     async fn carry_out(
@@ -461,7 +387,7 @@ impl Provisioner {
         let shop = &self.shop;
         let name = wanted.name.clone();
         let directory = match &build {
-            Build::Program(_) => None,
+            Build::Program(_) | Build::Environment(_) | Build::Custom(_) => None,
             Build::Wheel => Some(Wheel::new(name, shop).directory().to_owned()),
             Build::Archive(build) => {
                 let archive = Archive::new(name, build, Surroundings::default(), shop);
@@ -506,166 +432,6 @@ impl fmt::Debug for Provisioner {
     }
 }
 
-// === impl Shop ===
-
-impl Shop {
-    async fn install(
-        &self,
-        name: EngineName,
-        build: Build,
-        surroundings: Surroundings,
-        told: Progress<ProvisionState>,
-    ) -> Result<InstalledEngine, ProvisionError> {
-        match build {
-            Build::Program(program) => {
-                step(
-                    &told,
-                    format!("asking {} for its version", program.display()),
-                );
-                check_program(name, &program, self).await
-            }
-            Build::Wheel => Wheel::new(name, self).ensure(&told).await,
-            Build::Archive(build) => {
-                let build: ArchiveBuild = build;
-                Archive::new(name, &build, surroundings, self)
-                    .ensure(&told)
-                    .await
-            }
-        }
-    }
-
-    /// Looks at the machine, as far as a build's choice depends on it.
-    async fn look(&self) -> Situation {
-        let scene = Scene {
-            root: self.root.clone(),
-            ..Scene::here(&self.config.directory)
-        };
-        let root = self.root.clone();
-        let looked = spawn_blocking(move || {
-            let facts = facts::look(&facts::probes(&root), &scene);
-            let cards = facts.gpus.unwrap_or_default();
-            Situation {
-                surroundings: Surroundings {
-                    glibc: facts.glibc.and_then(|version| version.parse().ok()),
-                },
-                gpus: Gpus {
-                    nvidia: driver::is_loaded(&root),
-                    cuda: cards
-                        .iter()
-                        .filter_map(|card| card.cuda)
-                        .filter_map(|version| version.to_string().parse().ok())
-                        .min()
-                        .or_else(|| driver::cuda_of_driver(&root)),
-                    others: cards.iter().any(|card| card.vendor != "nvidia"),
-                },
-            }
-        });
-        looked.await.unwrap_or_else(|_| Situation {
-            surroundings: Surroundings::default(),
-            gpus: Gpus::default(),
-        })
-    }
-
-    /// Whether `need` more bytes leave the reserve untouched. A disk that does not say how full it is, is tried.
-    fn room(&self, doing: &str, need: u64) -> Result<(), ProvisionError> {
-        let path = &self.config.directory;
-        // Before the first installation the directory may not be there: what it will be on is.
-        let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
-        let Ok(found) = rustix::fs::statvfs(there) else {
-            return Ok(());
-        };
-        let free = Bytes(found.f_bavail.saturating_mul(found.f_frsize));
-        let have = free.saturating_sub(self.reserve);
-        if need <= have.0 {
-            return Ok(());
-        }
-        Err(ProvisionError::NoSpace {
-            doing: doing.to_owned(),
-            path: path.clone(),
-            need: Bytes(need),
-            have,
-        })
-    }
-
-    /// Has a build compute with a model for each of the types, and keeps what it has shown.
-    async fn prove(
-        &self,
-        installed: &InstalledEngine,
-        proving: &Proving,
-    ) -> Result<(), ProvisionError> {
-        let record = Record::of(installed, &self.config.directory);
-        let check = ComputeCheck {
-            engine: installed,
-            scratch: &self.scratch(),
-            expectation: proving.expectation,
-            gpus: &proving.gpus,
-            env: &self.engine_env(),
-            deadlines: self.times.compute,
-        };
-        let mut left = proving.types.clone();
-        while let Some(kind) = left.pop_first() {
-            // Most weights are made of the types of one model, which proves them all at once.
-            let made = made(move || CheckModel::with(kind)).await;
-            let (types, proof) = match made {
-                Ok(Some(model)) => (model.types(), check.run(&model).await),
-                Ok(None) => continue,
-                Err(problem) => (BTreeSet::from([kind]), Err(problem)),
-            };
-            let proof = proof
-                .map_err(|problem| ProvisionError::not_computing(installed, types, problem))?;
-            left.retain(|kind| !proof.types.contains(kind));
-            record.keep(proof.types, proving.expectation).await;
-        }
-        Ok(())
-    }
-
-    /// What an engine is started with, besides what it needs itself.
-    fn engine_env(&self) -> Vec<(OsString, OsString)> {
-        [&self.config.environment[..], &self.config.marker_env[..]].concat()
-    }
-
-    /// Where the models of checks stand while they are needed.
-    fn scratch(&self) -> PathBuf {
-        self.config.directory.join(".check")
-    }
-
-    /// Has a build compute with the types that most weights are made of, and keeps what it has shown.
-    async fn compute(
-        &self,
-        installed: &InstalledEngine,
-        on_gpu: bool,
-    ) -> Result<(), ComputeProblem> {
-        if let Some(prover) = &self.prover {
-            return prover.prove(installed, on_gpu).await;
-        }
-        let expectation = if on_gpu {
-            Expectation::Gpu
-        } else {
-            Expectation::Cpu
-        };
-        let (scratch, env) = (self.scratch(), self.engine_env());
-        let deadlines = self.times.compute;
-        let proof = compute(installed, &scratch, expectation, &env, deadlines).await?;
-        let record = Record::of(installed, &self.config.directory);
-        record.keep(proof.types, expectation).await;
-        Ok(())
-    }
-
-    fn fetcher(&self) -> Result<&Fetcher, ProvisionError> {
-        if self.fetcher.get().is_none() {
-            let fetcher =
-                Fetcher::new(FetchTimes::default()).map_err(|source| ProvisionError::Fetch {
-                    asset: "anything".to_owned(),
-                    source: Arc::new(source),
-                })?;
-            drop(self.fetcher.set(fetcher));
-        }
-        self.fetcher.get().ok_or_else(|| {
-            failed("setting up", Path::new("the downloader"))(io::ErrorKind::Other.into())
-        })
-    }
-}
-
 // === impl ProvisionDeps ===
 
 impl Default for ProvisionDeps {
@@ -694,39 +460,11 @@ impl Default for ProvisionTimes {
             check: Duration::from_secs(20),
             // `pip` itself gives up a connection after 15 s and tries it five times.
             silence: Duration::from_secs(300),
+            // Importing torch and vLLM three times, cold, took two minutes on two busy cores.
+            environment: Duration::from_secs(600),
             compute: Deadlines::default(),
         }
     }
-}
-
-/// Takes what is there out of the way at once, then removes it: a helper of an earlier life that still writes
-/// there does not find it.
-async fn wipe(directory: &Path, shop: &Shop) -> Result<(), ProvisionError> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let parent = directory.parent().unwrap_or(&shop.config.directory);
-    fs::create_dir_all(parent)
-        .await
-        .map_err(failed("making", parent))?;
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let now = shop.config.clock.now().0;
-    let trash = parent.join(format!("{TRASH}{now}-{number}"));
-    match fs::rename(directory, &trash).await {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("removing", directory)(error)),
-    }
-    let mut entries = fs::read_dir(parent)
-        .await
-        .map_err(failed("reading", parent))?;
-    while let Ok(Some(entry)) = entries.next_entry().await {
-        if entry.file_name().to_string_lossy().starts_with(TRASH)
-            && let Err(error) = fs::remove_dir_all(entry.path()).await
-        {
-            // The next installation tries again; this one does not depend on it.
-            tracing::warn!(path = %entry.path().display(), %error, "a part of an old installation is left");
-        }
-    }
-    Ok(())
 }
 
 fn warnings_of(error: &ProvisionError, build: &Build) -> Vec<llmgw_core::cluster::node::Warning> {
@@ -747,64 +485,6 @@ fn warnings_of(error: &ProvisionError, build: &Build) -> Vec<llmgw_core::cluster
         .collect()
 }
 
-fn step(told: &Progress<ProvisionState>, step: String) {
-    told.tell(ProvisionState::step(step));
-}
-
-fn failed<'p>(
-    doing: &'static str,
-    path: &'p Path,
-) -> impl FnOnce(io::Error) -> ProvisionError + use<'p> {
-    move |source| ProvisionError::File {
-        doing,
-        path: path.to_owned(),
-        source: Arc::new(source),
-    }
-}
-
-/// Whether a full disk is what it comes down to.
-fn full(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && matches!(
-                error.kind(),
-                io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::FileTooLarge
-            )
-        {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
-/// The types of the matrices in a file of weights, as far as there is a check for them. Vectors are always of plain
-/// numbers, which every build adds alike.
-fn types_of(weights: &Path) -> BTreeSet<TensorType> {
-    let Ok(header) = gguf::open(weights, &gguf::Limits::default()) else {
-        return BTreeSet::new();
-    };
-    header
-        .tensors
-        .iter()
-        .filter(|tensor| {
-            tensor
-                .dimensions
-                .iter()
-                .filter(|length| **length > 1)
-                .count()
-                > 1
-        })
-        .map(|tensor| tensor.kind)
-        .filter(|kind| CheckModel::is_provable(*kind))
-        .collect()
-}
-
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
-
-const TRASH: &str = ".trash-";

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::command::{Helper, HelperError, Listener, Patience};
 
 pub mod pip;
+pub mod uv;
 
 /// An interpreter that was asked what it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,6 +60,14 @@ pub enum PythonError {
     /// Nothing that answers to the names of Python is new enough.
     #[error("Python 3.10 or newer is needed, and {found}")]
     TooOld {
+        /// What was found instead, in words.
+        found: String,
+    },
+    /// None of the versions that will do is there.
+    #[error("Python {wanted} is needed, and {found}")]
+    OtherVersion {
+        /// The versions that will do, in words.
+        wanted: String,
         /// What was found instead, in words.
         found: String,
     },
@@ -110,13 +119,9 @@ impl fmt::Display for PythonVersion {
 impl Search<'_> {
     /// The first interpreter that is new enough and can do what is needed.
     pub(crate) async fn find(&self, need: Need) -> Result<Python, PythonError> {
-        let names = match self.configured {
-            Some(path) => vec![path.to_owned()],
-            None => NAMES.iter().map(PathBuf::from).collect(),
-        };
         let mut older = Vec::new();
         let mut incapable = None;
-        for name in names {
+        for name in self.names() {
             let Some(python) = self.ask(&name).await else {
                 continue;
             };
@@ -145,6 +150,48 @@ impl Search<'_> {
             (true, None) => "none is on the PATH".to_owned(),
         };
         Err(PythonError::TooOld { found })
+    }
+
+    /// The first interpreter whose minor version will do, and that can make environments.
+    pub(crate) async fn find_version(&self, fits: &[u32]) -> Result<Python, PythonError> {
+        let mut found = Vec::new();
+        for name in self.names() {
+            let Some(python) = self.ask(&name).await else {
+                continue;
+            };
+            let PythonVersion(major, minor, _) = python.version;
+            if major == 3 && fits.contains(&minor) {
+                if python.makes_environments {
+                    return Ok(python);
+                }
+                return Err(PythonError::NoVenv {
+                    python: python.executable,
+                    version: python.version,
+                });
+            }
+            found.push(format!(
+                "{} is {}",
+                python.executable.display(),
+                python.version
+            ));
+        }
+        found.dedup();
+        let wanted: Vec<String> = fits.iter().map(|minor| format!("3.{minor}")).collect();
+        Err(PythonError::OtherVersion {
+            wanted: wanted.join(" or "),
+            found: if found.is_empty() {
+                "none is on the PATH".to_owned()
+            } else {
+                found.join(", ")
+            },
+        })
+    }
+
+    fn names(&self) -> Vec<PathBuf> {
+        match self.configured {
+            Some(path) => vec![path.to_owned()],
+            None => NAMES.iter().map(PathBuf::from).collect(),
+        }
     }
 
     /// Asks one interpreter; `None` when it is not there or does not answer as a Python does.
@@ -221,6 +268,9 @@ impl Coded for PythonError {
                  python3 python3-venv), or name one in the configuration"
                     .to_owned(),
             ),
+            Self::OtherVersion { wanted, .. } => Some(format!(
+                "install Python {wanted} with its venv module, or name one in the configuration"
+            )),
             Self::NoVenv { .. } | Self::Environment { .. } => Some(
                 "install the package python3-venv (Debian, Ubuntu: apt install python3-venv)"
                     .to_owned(),

@@ -8,6 +8,8 @@
 pub(crate) mod ask;
 mod check;
 mod gpus;
+mod listener;
+mod model;
 mod parts;
 mod ports;
 mod replica;

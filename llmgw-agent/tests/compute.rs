@@ -106,7 +106,7 @@ impl Site {
     async fn prove(&self, kind: TensorType) -> Result<(), ProvisionError> {
         let weights = self.weights(kind);
         self.provisioner
-            .prove(&Self::installed(), &weights, &[])
+            .prove(&Self::installed(), &weights, &[], &[])
             .await
     }
 
@@ -266,7 +266,7 @@ async fn an_engine_that_can_not_be_started_is_named() {
     let site = Site::new();
     let installed = Site::installed_at(&site.path("llama-server"));
     let weights = site.weights(TensorType::Q4_0);
-    let error = site.provisioner.prove(&installed, &weights, &[]).await;
+    let error = site.provisioner.prove(&installed, &weights, &[], &[]).await;
     let words = error.unwrap_err().to_string();
     assert!(words.contains("it could not be tried: starting"), "{words}");
 }
@@ -286,7 +286,7 @@ async fn a_type_is_proven_once_and_others_when_they_come() {
     // On GPUs nothing was shown yet, and a build that says nothing of them does not compute there.
     let weights = site.weights(TensorType::Q4_0);
     let installed = Site::installed();
-    let gpu = site.provisioner.prove(&installed, &weights, &[0]);
+    let gpu = site.provisioner.prove(&installed, &weights, &[0], &[]);
     let Err(ProvisionError::Compute { problem, .. }) = gpu.await else {
         panic!("it was proven");
     };
@@ -319,13 +319,13 @@ async fn a_build_is_proven_again_when_its_files_have_changed() {
         if !change.is_empty() && fs::read_to_string(&library).unwrap() != change {
             fs::write(&library, change).unwrap();
         }
-        let proven = site.provisioner.prove(&installed, &weights, &[]).await;
+        let proven = site.provisioner.prove(&installed, &weights, &[], &[]).await;
         proven.unwrap();
         assert_eq!(site.starts().len(), starts, "{change}");
     }
     assert!(engines.join("proven.json").exists());
     fs::write(engines.join("proven.json"), "{").unwrap();
-    let proven = site.provisioner.prove(&installed, &weights, &[]).await;
+    let proven = site.provisioner.prove(&installed, &weights, &[], &[]).await;
     proven.unwrap();
     assert_eq!(site.starts().len(), 3);
 }
@@ -342,7 +342,10 @@ async fn types_without_a_check_and_files_that_are_no_weights_are_left_to_the_eng
     let text = site.path("text.gguf");
     fs::write(&text, "hello").unwrap();
     for path in [path, text, site.path("none"), site.path("")] {
-        let proven = site.provisioner.prove(&Site::installed(), &path, &[]).await;
+        let proven = site
+            .provisioner
+            .prove(&Site::installed(), &path, &[], &[])
+            .await;
         proven.unwrap();
     }
     assert_eq!(site.starts().len(), 0);

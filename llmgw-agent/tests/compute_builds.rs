@@ -64,11 +64,11 @@ async fn a_build_is_refused_for_what_it_does_when_it_is_run_by_hand_real_engine(
         fs::write(&path, file).unwrap();
         let by_hand = run_by_hand(&program, &path);
         let begin = Instant::now();
-        let proven = provisioner.prove(&installed, &path, &[]).await;
+        let proven = provisioner.prove(&installed, &path, &[], &[]).await;
         let took = begin.elapsed();
         if by_hand.is_none() {
             // A build with GPU code, on a machine whose GPUs it can't use or that has none.
-            let on_gpu = provisioner.prove(&installed, &path, &[0]).await;
+            let on_gpu = provisioner.prove(&installed, &path, &[0], &[]).await;
             println!("{kind}: on a GPU: {on_gpu:?}");
             if !Path::new("/dev/dri").exists() && !Path::new("/dev/nvidiactl").exists() {
                 let silent = matches!(

@@ -142,6 +142,7 @@ async fn command(spec: &ReplicaSpec, weights: &Path, port: u16) -> Command {
         spec,
         weights,
         port,
+        card: None,
     });
     let mut command = Command::new(program);
     command
@@ -260,7 +261,7 @@ async fn the_engine_computes_with_every_type_that_can_be_proven() {
         CheckModel::of(*kind).unwrap().write(&mut file).unwrap();
         std::fs::write(&path, file).unwrap();
         let begin = Instant::now();
-        provisioner.prove(installed, &path, &[]).await.unwrap();
+        provisioner.prove(installed, &path, &[], &[]).await.unwrap();
         let took = begin.elapsed();
         println!("{kind}: proven in {took:?}");
         if CheckModel::mixed_types().contains(kind) {
@@ -270,7 +271,7 @@ async fn the_engine_computes_with_every_type_that_can_be_proven() {
     }
     // As a replica's weights: the starter model has types of both kinds.
     let model = &installation().await.model;
-    provisioner.prove(installed, model, &[]).await.unwrap();
+    provisioner.prove(installed, model, &[], &[]).await.unwrap();
 }
 
 async fn the_engine_serves_the_starter_model_and_ends_when_asked() {
@@ -278,11 +279,11 @@ async fn the_engine_serves_the_starter_model_and_ends_when_asked() {
     let (mut child, address) = serving(&spec).await;
     let engine = llamacpp();
     assert_eq!(ask(&address, engine.health_path(), None).await.0, 200);
-    let (status, body) = ask(&address, engine.identity_path(), None).await;
+    let (status, body) = ask(&address, engine.identity_path().unwrap(), None).await;
     assert_eq!(status, 200);
     assert!(engine.is_identity(&body, spec.id));
     assert!(!engine.is_identity(&body, ReplicaId::generate()));
-    let (path, probe) = engine.probe_request(&spec);
+    let (path, probe) = engine.probe_request(&spec).unwrap();
     let (status, body) = ask(&address, path, Some(&probe.to_string())).await;
     assert_eq!(status, 200);
     assert!(
@@ -290,7 +291,7 @@ async fn the_engine_serves_the_starter_model_and_ends_when_asked() {
         "{}",
         String::from_utf8_lossy(&body)
     );
-    let (_, slots) = ask(&address, engine.busy_path(), None).await;
+    let (_, slots) = ask(&address, engine.busy_path().unwrap(), None).await;
     assert_eq!(engine.busy(&slots), Some(0));
     let slots: serde_json::Value = serde_json::from_slice(&slots).unwrap();
     assert_eq!(slots.as_array().unwrap().len(), 2);

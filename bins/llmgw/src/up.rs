@@ -189,9 +189,11 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, WantedEngine>) -> Resu
         let EngineSource::Path(path) = &wanted.source else {
             continue;
         };
+        let is_program = name.as_str() == "llamacpp";
         let problem = match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() => continue,
-            Ok(_) => "it is no program".to_owned(),
+            Ok(metadata) if is_program == metadata.is_file() => continue,
+            Ok(_) if is_program => "it is no program".to_owned(),
+            Ok(_) => "it is not the directory of a Python environment".to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => "there is no such file".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -199,8 +201,12 @@ fn refuse_missing_programs(engines: &BTreeMap<EngineName, WantedEngine>) -> Resu
             origin: format!("engines.{name}.path: {path}"),
             problem,
             hint: Some(
-                "name a llama-server program of this machine, or leave `path` out to have one installed"
-                    .to_owned(),
+                if is_program {
+                    "name a llama-server program of this machine, or leave `path` out to have one installed"
+                } else {
+                    "name the directory in which bin/python is, or leave `path` out to have one made"
+                }
+                .to_owned(),
             ),
         });
     }
@@ -215,7 +221,9 @@ fn agent_config(data_dir: PathBuf, engines: &BTreeMap<EngineName, WantedEngine>)
             EngineSource::Auto
             | EngineSource::Github
             | EngineSource::Mirror(_)
-            | EngineSource::Wheel => None,
+            | EngineSource::Wheel
+            | EngineSource::Lock(_)
+            | EngineSource::Custom(_) => None,
         });
     AgentConfig {
         engine_paths: paths.collect(),

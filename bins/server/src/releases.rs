@@ -206,8 +206,7 @@ fn failed(version: &str, error: &ReleaseError, before: Option<Known>, at: Durati
 
 /// Whether its builds come from a list of releases.
 fn needs_release(wanted: &WantedEngine) -> bool {
-    wanted.name.as_str() == "llamacpp"
-        && matches!(wanted.source, EngineSource::Auto | EngineSource::Github)
+    wanted.has_releases() && matches!(wanted.source, EngineSource::Auto | EngineSource::Github)
 }
 
 /// A young release still gains files; an old one hardly changes.

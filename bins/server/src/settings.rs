@@ -7,6 +7,8 @@
 //!     profiles: [{memory: 1GiB}]
 //! engines:
 //!   llamacpp: {path: /opt/llama.cpp/llama-server}
+//!   vllm: {lock: /etc/llmgw/vllm.txt}
+//!   mine: {command: [/opt/mine/server, --model, "{model}", --port, "{port}"], health: /health}
 //! placement: {policy: spread}
 //! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
 //! ```
@@ -21,7 +23,7 @@ use std::{
 use llmgw_core::{
     cluster::{
         catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
-        engine::{EngineSource, WantedEngine},
+        engine::{EngineSource, KNOWN_ENGINES, WantedEngine},
         weights::{HubToken, Source, split_digest},
     },
     id::EngineName,
@@ -34,7 +36,7 @@ use serde::{
 };
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
-use self::engines::{EngineSettings, Wrong};
+use self::engines::{EngineSettings, known_engines};
 use crate::{data_dir::read_small, fault::Fault, weights::WeightsSettings};
 
 mod engines;
@@ -122,21 +124,21 @@ impl Settings {
         }
         let mut engines = BTreeMap::new();
         for (name, settings) in file.engines {
-            if name.as_str() != LLAMACPP {
-                let hint = Some(format!("this release runs {LLAMACPP}"));
-                return Err(wrong(format!("engines.{name}: not an engine"), hint));
-            }
-            let wanted = settings.wanted(name.clone()).map_err(
-                |Wrong {
-                     field,
-                     problem,
-                     hint,
-                 }| {
-                    let problem = format!("engines.{name}.{field}: {problem}");
-                    wrong(problem, Some(hint.to_owned()))
-                },
-            )?;
+            let path = format!("engines.{name}");
+            let wanted = settings
+                .wanted(&name, &path)
+                .map_err(|error| wrong(error.to_string(), error.hint))?;
             engines.insert(name, wanted);
+        }
+        for (index, model) in models.iter().enumerate() {
+            for (number, profile) in model.profiles().iter().enumerate() {
+                let name = &profile.engine;
+                if !KNOWN_ENGINES.contains(&name.as_str()) && !engines.contains_key(name) {
+                    let field = format!("models[{index}].profiles[{number}].engine");
+                    let hint = Some(known_engines());
+                    return Err(wrong(format!("{field}: {name} is not an engine"), hint));
+                }
+            }
         }
         Ok(Self {
             models,
@@ -148,14 +150,20 @@ impl Settings {
         })
     }
 
-    /// The engines that every node should have.
+    /// The engines that every node should have: llama.cpp, those that are named, and those that models name.
     #[must_use]
     pub fn wanted_engines(&self) -> Vec<WantedEngine> {
-        let Ok(llamacpp) = LLAMACPP.parse::<EngineName>() else {
-            return Vec::new();
-        };
-        let wanted = self.engines.get(&llamacpp).cloned();
-        vec![wanted.unwrap_or_else(|| WantedEngine::new(llamacpp, EngineSource::Auto))]
+        let profiles = self.models.iter().flat_map(Model::profiles);
+        let mut names: BTreeSet<EngineName> = self.engines.keys().cloned().collect();
+        names.extend(profiles.map(|profile| profile.engine.clone()));
+        names.extend(LLAMACPP.parse::<EngineName>());
+        names
+            .into_iter()
+            .map(|name| {
+                let wanted = self.engines.get(&name).cloned();
+                wanted.unwrap_or_else(|| WantedEngine::new(name, EngineSource::Auto))
+            })
+            .collect()
     }
 }
 
@@ -468,6 +476,31 @@ mod tests {
         assert_eq!(settings.models.len(), 1);
         let path = EngineSource::Path("/opt/llama-server".to_owned());
         assert_eq!(settings.wanted_engines()[0].source, path);
+        let settings = read(
+            "models:\n  - {name: a, source: file:/m, profiles: [{memory: 1GiB, engine: vllm}]}\n  - {name: b, source: \
+             file:/m, profiles: [{memory: 1GiB, engine: mine}]}\nengines:\n  sglang: {lock: /l.txt}\n  mine: {command: \
+             [/s, '{port}'], health: /h, ready: /r, stop: SIGINT, metrics: {path: /m, running: r}, probe: {path: /p, body: \
+             {n: 1}, expect: x}}\n",
+        )
+        .unwrap();
+        let wanted: Vec<_> = settings
+            .wanted_engines()
+            .into_iter()
+            .map(|one| (one.name.to_string(), one.source))
+            .collect();
+        let [
+            llamacpp,
+            (mine, EngineSource::Custom(described)),
+            sglang,
+            vllm,
+        ] = &wanted[..]
+        else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!((mine.as_str(), described.ready()), ("mine", "/r"));
+        let auto = |name: &str| (name.to_owned(), EngineSource::Auto);
+        assert_eq!((llamacpp, vllm), (&auto("llamacpp"), &auto("vllm")));
+        assert_eq!(sglang.1, EngineSource::Lock("/l.txt".to_owned()));
         for (text, says) in [
             ("models: [", "llmgw.yaml:1:9: "),
             ("models:\n  - name: a\n    source: [\n", "llmgw.yaml:3:13: "),
@@ -481,7 +514,35 @@ mod tests {
                 "models:\n  - name: a\n    source: file:/m\n",
                 "llmgw.yaml:3:5: missing field `profiles`",
             ),
-            ("engines: {vllm: {}}", "engines.vllm: not an engine"),
+            ("engines: {mine: {}}", "engines.mine: not an engine"),
+            (
+                "engines: {llamacpp: {lock: /l.txt}}",
+                "engines.llamacpp.lock: it is no Python environment",
+            ),
+            (
+                "engines: {vllm: {lock: /l.txt, path: /p}}",
+                "engines.vllm.lock: a path stands beside it",
+            ),
+            (
+                "engines: {vllm: {command: [/s, '{port}'], health: /h}}",
+                "engines.vllm: this release describes it itself",
+            ),
+            (
+                "engines: {mine: {path: /s}}",
+                "engines.mine: this release does not know it",
+            ),
+            (
+                "engines: {mine: {command: [/s, '{port}']}}",
+                "engines.mine.health: it is missing",
+            ),
+            (
+                "engines: {mine: {command: [/s, '{port}', '{gpu}'], health: /h}}",
+                "engines.mine.command[2]: {gpu} is not a placeholder",
+            ),
+            (
+                "models: [{name: a, source: 'file:/m', profiles: [{memory: 1GiB, engine: mine}]}]",
+                "models[0].profiles[0].engine: mine is not an engine",
+            ),
             (
                 "engines: {llamacpp: {source: path}}",
                 "engines.llamacpp.path: is missing",

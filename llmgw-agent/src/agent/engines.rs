@@ -19,12 +19,14 @@ use llmgw_core::{
     },
     error::{Chain, Coded as _},
     id::EngineName,
+    units::Bytes,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::customs::Customs;
 use crate::{
-    engine::{Engine, InstalledEngine, engine},
+    engine::{Engine, InstalledEngine, custom, engine},
     facts::gpu::visible,
     provision::{ProvisionError, Provisioner},
     supervise::{Failure, Parts},
@@ -37,6 +39,7 @@ pub(super) struct Engines {
     provisioner: Provisioner,
     clock: Arc<dyn Clock>,
     check_every: Duration,
+    customs: Customs,
     installations: watch::Sender<BTreeMap<EngineName, Installation>>,
     workers: Mutex<BTreeMap<EngineName, CancellationToken>>,
     check_now: Notify,
@@ -68,11 +71,13 @@ impl Engines {
         provisioner: Provisioner,
         check_every: Duration,
         clock: Arc<dyn Clock>,
+        customs: Customs,
     ) -> Self {
         Self {
             provisioner,
             clock,
             check_every,
+            customs,
             installations: watch::Sender::default(),
             workers: Mutex::default(),
             check_now: Notify::new(),
@@ -111,6 +116,7 @@ impl Engines {
 
     /// Wants these engines, and no others; returns at once. What is not wanted any more stays on the disk.
     pub(super) fn want(self: &Arc<Self>, wanted: &[WantedEngine]) {
+        self.customs.learn(wanted);
         let wanted: BTreeMap<&EngineName, &WantedEngine> =
             wanted.iter().map(|one| (&one.name, one)).collect();
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -295,7 +301,10 @@ impl NodeParts {
 #[async_trait]
 impl Parts for NodeParts {
     fn engine(&self, name: &EngineName) -> Option<Arc<dyn Engine>> {
-        engine(name)
+        let described = self.engines.customs.get(name);
+        described
+            .map(|description| custom(name, &description))
+            .or_else(|| engine(name))
     }
 
     fn visible_gpus(&self, indices: &[u32]) -> Vec<(OsString, OsString)> {
@@ -350,8 +359,26 @@ impl Parts for NodeParts {
         weights: &Path,
     ) -> Result<(), Failure> {
         let provisioner = &self.engines.provisioner;
-        let proven = provisioner.prove(installed, weights, &spec.gpus).await;
+        let visible = self.visible_gpus(&spec.gpus);
+        let proven = provisioner
+            .prove(installed, weights, &spec.gpus, &visible)
+            .await;
         proven.map_err(|error| Failure::of(&error))
+    }
+
+    fn card(&self, gpus: &[u32]) -> Option<Bytes> {
+        let facts = self.facts.borrow();
+        if gpus.is_empty() {
+            return Some(facts.memory?.total);
+        }
+        let known = facts.gpus.as_ref()?;
+        let memory = |number: &u32| {
+            let gpu = known.iter().find(|gpu| gpu.index == *number)?;
+            gpu.memory_total
+        };
+        // Of one that is not known the smallest can't be told.
+        let memories: Option<Vec<Bytes>> = gpus.iter().map(memory).collect();
+        memories?.into_iter().min()
     }
 }
 

@@ -8,9 +8,9 @@ use llmgw_core::{
     units::Bytes,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Engine, EngineCommand, Launch, LaunchRequest};
+use super::{Engine, EngineCommand, HOST, Launch, LaunchRequest, openai};
 
 /// Describes llama.cpp's server.
 #[derive(Debug)]
@@ -28,16 +28,6 @@ struct ListedModel {
     id: String,
     #[serde(default)]
     aliases: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Completion {
-    usage: Usage,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    completion_tokens: u64,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +56,7 @@ impl Engine for LlamaCppEngine {
             spec,
             weights,
             port,
+            card: _,
         } = request;
         let profile = &spec.profile;
         let port = port.to_string();
@@ -98,7 +89,7 @@ impl Engine for LlamaCppEngine {
                 ],
                 env,
             },
-            Launch::Program { program } => {
+            program => {
                 // llama-server divides its context among the slots; a profile says it per request.
                 let total = profile
                     .context
@@ -125,7 +116,7 @@ impl Engine for LlamaCppEngine {
                     "--no-webui".into(),
                 ];
                 EngineCommand {
-                    program: program.clone(),
+                    program: program.program().to_owned(),
                     args,
                     env,
                 }
@@ -133,12 +124,12 @@ impl Engine for LlamaCppEngine {
         }
     }
 
-    fn health_path(&self) -> &'static str {
+    fn health_path(&self) -> &str {
         "/health"
     }
 
-    fn identity_path(&self) -> &'static str {
-        "/v1/models"
+    fn identity_path(&self) -> Option<&str> {
+        Some("/v1/models")
     }
 
     fn is_identity(&self, body: &[u8], replica: ReplicaId) -> bool {
@@ -153,24 +144,16 @@ impl Engine for LlamaCppEngine {
             .any(|model| names(&model.id) || model.aliases.iter().any(|alias| names(alias)))
     }
 
-    fn probe_request(&self, spec: &ReplicaSpec) -> (&'static str, Value) {
-        let body = json!({
-            "model": spec.model,
-            "prompt": "One, two,",
-            "max_tokens": 1,
-            "temperature": 0,
-            "stream": false,
-        });
-        ("/v1/completions", body)
+    fn probe_request(&self, spec: &ReplicaSpec) -> Option<(&str, Value)> {
+        Some((openai::COMPLETIONS, openai::one_token(spec)))
     }
 
     fn probe_answered(&self, body: &[u8]) -> bool {
-        serde_json::from_slice::<Completion>(body)
-            .is_ok_and(|answer| answer.usage.completion_tokens >= 1)
+        openai::is_token(body)
     }
 
-    fn busy_path(&self) -> &'static str {
-        "/slots"
+    fn busy_path(&self) -> Option<&str> {
+        Some("/slots")
     }
 
     fn busy(&self, body: &[u8]) -> Option<usize> {
@@ -188,7 +171,6 @@ fn prompt_cache_mib(memory: Bytes) -> u64 {
     (memory.0 / 16 / Bytes::mib(1).0).min(ENGINE_DEFAULT_CACHE_MIB)
 }
 
-const HOST: &str = "127.0.0.1";
 const ENGINE_DEFAULT_CACHE_MIB: u64 = 8_192;
 
 #[cfg(test)]

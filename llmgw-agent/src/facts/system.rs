@@ -71,7 +71,7 @@ fn os_release(text: &str) -> Option<Os> {
 impl SystemProbe {
     /// Reads the version out of the library itself, which says it in its banner. Asking `ldd` would run a program
     /// of the machine that is looked at; calling into the library would need unsafe code.
-    fn glibc(&self, root: &Root, arch: &str) -> Option<String> {
+    pub(crate) fn glibc(&self, root: &Root, arch: &str) -> Option<String> {
         let (path, edition) = [
             format!("lib/{arch}-linux-gnu/libc.so.6"),
             format!("usr/lib/{arch}-linux-gnu/libc.so.6"),

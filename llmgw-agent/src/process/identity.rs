@@ -74,7 +74,7 @@ impl ProcessIdentity {
     ///
     /// # Errors
     /// When the process runs and must not be signalled, or when it can't be told whether it runs.
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };

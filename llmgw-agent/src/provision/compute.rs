@@ -216,6 +216,7 @@ impl ComputeCheck<'_> {
             spec,
             weights: file.path(),
             port,
+            card: None,
         });
         let mut env = self.env.to_vec();
         env.extend(command.env);

@@ -10,10 +10,14 @@ use llmgw_core::{
     units::Bytes,
 };
 
-use super::{ComputeProblem, problem::BuildProblem};
+use super::{
+    ComputeProblem,
+    environment::{EnvironmentProblem, LockError},
+    problem::BuildProblem,
+};
 use crate::{
     engine::InstalledEngine,
-    python::{PythonError, pip::PipError},
+    python::{PythonError, pip::PipError, uv::UvError},
 };
 
 /// Why an engine is not installed.
@@ -152,6 +156,26 @@ pub enum ProvisionError {
         /// All that is wrong with it.
         problems: Vec<BuildProblem>,
     },
+    /// A lock was named for an engine that is no Python environment.
+    #[error("{engine} is no Python environment, and has no lock")]
+    NoEnvironment {
+        /// The engine.
+        engine: EngineName,
+    },
+    /// The list of versions can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// `uv` can't be had, or can't do what it is asked.
+    #[error(transparent)]
+    Uv(#[from] UvError),
+    /// The environment does not work, or can't.
+    #[error("the environment of {engine}: {}", told(problems))]
+    Environment {
+        /// The engine.
+        engine: EngineName,
+        /// All that is wrong, the first cause first.
+        problems: Vec<EnvironmentProblem>,
+    },
     /// A file of the installation can't be read or written.
     #[error("{doing} {}", path.display())]
     File {
@@ -217,6 +241,11 @@ pub enum ProgramProblem {
     },
 }
 
+fn told(problems: &[EnvironmentProblem]) -> String {
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    told.join("; ")
+}
+
 // === impl ProvisionError ===
 
 impl ProvisionError {
@@ -259,7 +288,11 @@ impl Coded for ProvisionError {
             Self::UnknownEngine { .. }
             | Self::Architecture { .. }
             | Self::OnlyArchives { .. }
+            | Self::NoEnvironment { .. }
             | Self::Program { .. } => Code::InvalidRequest,
+            Self::Lock(error) => error.code(),
+            Self::Uv(error) => error.code(),
+            Self::Environment { .. } => Code::Unavailable,
             Self::Python(error) => error.code(),
             Self::Pip(error) => error.code(),
             Self::Fetch { source, .. } => source.code(),
@@ -299,7 +332,13 @@ impl Coded for ProvisionError {
                 "name the path of a llama-server that works on this machine, or another version",
             ),
             Self::Waiting { .. } => return None,
-            Self::UnknownEngine { .. } => "use llamacpp",
+            Self::Lock(error) => return error.hint(),
+            Self::Uv(error) => return error.hint(),
+            Self::Environment { problems, .. } => return problems.first()?.hint(),
+            Self::NoEnvironment { .. } => "a lock is for vllm and sglang",
+            Self::UnknownEngine { .. } => {
+                "use llamacpp, vllm or sglang, or describe it by its command"
+            }
             Self::Architecture { .. } => {
                 "build llama.cpp on this machine and name the path of its llama-server"
             }

@@ -8,7 +8,7 @@ use std::{
 use llmgw_core::{
     clock::Timestamp,
     cluster::{
-        engine::{DEFAULT_LLAMACPP, EngineSource, PassedOver, WantedEngine},
+        engine::{DEFAULT_LLAMACPP, EngineSource, PassedOver, WantedEngine, custom::CustomEngine},
         node::Warning,
         release::{Asset, Resolution},
         variant::{MinorVersion, Variant},
@@ -16,7 +16,11 @@ use llmgw_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{NoBuild, ProvisionError, wheel::PACKAGE};
+use super::{
+    NoBuild, ProvisionError,
+    environment::{self, Origin},
+    wheel::PACKAGE,
+};
 
 mod archives;
 
@@ -71,6 +75,10 @@ pub(super) enum Build {
     Program(PathBuf),
     Wheel,
     Archive(ArchiveBuild),
+    /// A Python environment of an engine that is one.
+    Environment(Origin),
+    /// As an operator describes it.
+    Custom(Box<CustomEngine>),
 }
 
 /// A build that comes in archives of a release.
@@ -155,11 +163,6 @@ pub(super) fn plan(
     there: Option<&Build>,
 ) -> Result<Plan, ProvisionError> {
     let WantedEngine { name, source, .. } = wanted;
-    if crate::engine::engine(name).is_none() {
-        return Err(ProvisionError::UnknownEngine {
-            engine: name.clone(),
-        });
-    }
     let one = |build: Build, why: &str| {
         let line = line(wanted, &build, why);
         Ok(Plan {
@@ -167,6 +170,23 @@ pub(super) fn plan(
             ..Plan::default()
         })
     };
+    if let EngineSource::Custom(engine) = source {
+        return one(Build::Custom(engine.clone()), ASKED_FOR);
+    }
+    if environment::is_in_python(name) {
+        let (origin, why) = environment::choose(source, machine.configured);
+        return one(Build::Environment(origin), why);
+    }
+    if crate::engine::engine(name).is_none() {
+        return Err(ProvisionError::UnknownEngine {
+            engine: name.clone(),
+        });
+    }
+    if matches!(source, EngineSource::Lock(_)) {
+        return Err(ProvisionError::NoEnvironment {
+            engine: name.clone(),
+        });
+    }
     if let EngineSource::Path(path) = source {
         return one(Build::Program(path.into()), ASKED_FOR);
     }
@@ -244,10 +264,15 @@ pub(super) fn plan(
 /// Whether the release has to be looked up before it can be planned.
 pub(super) fn needs_release(wanted: &WantedEngine, machine: &Machine<'_>) -> bool {
     wanted.release.is_none()
+        && wanted.has_releases()
         && match wanted.source {
             EngineSource::Auto => machine.configured.is_none(),
             EngineSource::Github => true,
-            EngineSource::Mirror(_) | EngineSource::Path(_) | EngineSource::Wheel => false,
+            EngineSource::Mirror(_)
+            | EngineSource::Path(_)
+            | EngineSource::Wheel
+            | EngineSource::Lock(_)
+            | EngineSource::Custom(_) => false,
         }
 }
 
@@ -265,6 +290,8 @@ pub(super) fn line(wanted: &WantedEngine, build: &Build, why: &str) -> String {
             let archives: Vec<&str> = build.assets.iter().map(|one| one.name.as_str()).collect();
             format!("{name} by {source} ({}): {why}", archives.join(" and "))
         }
+        Build::Environment(origin) => format!("{name} by {}: {why}", origin.text()),
+        Build::Custom(engine) => format!("{name} as described ({}): {why}", engine.program()),
     }
 }
 
@@ -353,6 +380,8 @@ impl Build {
             Self::Program(path) => path.display().to_string(),
             Self::Wheel => PACKAGE.text(),
             Self::Archive(build) => build.text(),
+            Self::Environment(origin) => origin.text(),
+            Self::Custom(engine) => engine.program().to_owned(),
         }
     }
 }

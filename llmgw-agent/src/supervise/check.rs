@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use hyper::StatusCode;
 use llmgw_core::cluster::replica::ReplicaSpec;
 
-use super::ask::{Answer, Unanswered, get, post};
+use super::{
+    ask::{Answer, Unanswered, get, post},
+    blocking, listener,
+};
 use crate::engine::Engine;
 
 /// Asks the engine of one replica.
@@ -44,9 +47,12 @@ impl Checks<'_> {
     /// Why not, or why that can't be told.
     pub(super) async fn ready(&self, token_within: Duration) -> Result<(), Unanswered> {
         self.healthy().await?;
-        let answer = get(self.port, self.engine.identity_path(), self.within).await?;
-        ok("the question for its name", &answer)?;
-        if !self.engine.is_identity(&answer.body, self.spec.id) {
+        let (health, ready) = (self.engine.health_path(), self.engine.ready_path());
+        if ready != health {
+            let answer = get(self.port, ready, self.within).await?;
+            ok("the question whether it is ready", &answer)?;
+        }
+        if !self.is_the_replica().await? {
             let problem = format!("port {} is answered by another program", self.port);
             return Err(Unanswered::Engine(problem));
         }
@@ -54,7 +60,9 @@ impl Checks<'_> {
         {
             return Ok(());
         }
-        let (path, body) = self.engine.probe_request(self.spec);
+        let Some((path, body)) = self.engine.probe_request(self.spec) else {
+            return Ok(());
+        };
         let answer = post(self.port, path, &body, token_within).await?;
         ok("the request for a token", &answer)?;
         if !self.engine.probe_answered(&answer.body) {
@@ -64,14 +72,27 @@ impl Checks<'_> {
         Ok(())
     }
 
+    async fn is_the_replica(&self) -> Result<bool, Unanswered> {
+        let (port, id) = (self.port, self.spec.id);
+        let Some(path) = self.engine.identity_path() else {
+            // An engine that knows no names is known by who holds its port.
+            let belongs = blocking(move || listener::belongs(port, id)).await;
+            return belongs.map_err(Unanswered::Unasked);
+        };
+        let answer = get(port, path, self.within).await?;
+        ok("the question for its name", &answer)?;
+        Ok(self.engine.is_identity(&answer.body, id))
+    }
+
     /// How many requests it says it computes.
     ///
     /// # Errors
     /// When it does not say, or why that can't be told.
     pub(super) async fn busy(&self) -> Result<usize, Unanswered> {
-        let answer = get(self.port, self.engine.busy_path(), self.within).await?;
-        ok("the question for its work", &answer)?;
         let silent = || Unanswered::Engine("it does not say how busy it is".to_owned());
+        let path = self.engine.busy_path().ok_or_else(silent)?;
+        let answer = get(self.port, path, self.within).await?;
+        ok("the question for its work", &answer)?;
         self.engine.busy(&answer.body).ok_or_else(silent)
     }
 }

@@ -15,6 +15,7 @@ use llmgw_core::{
     },
     error::{Chain, Coded},
     id::EngineName,
+    units::Bytes,
 };
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
 /// # Contract
 /// * `installed` waits until the engine is there. While an installation fails and is tried again, it goes on
 ///   waiting and says what is wrong through `waiting`. It fails when waiting can't help.
-/// * `weights` returns the path of a file that was verified. It fails when no source could be used; whether to
+/// * `weights` returns the path of a file that was verified, or of a directory whose files were. It fails when no source could be used; whether to
 ///   try again is the control plane's to decide.
 /// * `proven` is called with what the other two gave, before each start. It fails when the engine was tried with
 ///   weights of such types and did not compute.
@@ -68,6 +69,12 @@ pub trait Parts: Debug + Send + Sync + 'static {
         weights: &Weights,
         progress: &(dyn Fn(FetchProgress) + Send + Sync),
     ) -> Result<PathBuf, Failure>;
+
+    /// The memory of the smallest of these GPUs, or main memory when none is named; `None` when that is not known.
+    fn card(&self, gpus: &[u32]) -> Option<Bytes> {
+        let _ = gpus;
+        None
+    }
 }
 
 /// Why a replica could not be started or has ended, as it is reported.

@@ -8,15 +8,20 @@ use std::{
 };
 
 use llmgw_core::{
-    cluster::replica::{ReplicaSpec, ReplicaState},
+    cluster::{
+        engine::custom::StopSignal,
+        replica::{ReplicaSpec, ReplicaState},
+    },
     id::ReplicaId,
 };
+use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure, Shared, blocking,
     check::Proof,
     gpus::Turn,
+    model,
     serve::{drain, serve},
 };
 use crate::{
@@ -69,6 +74,9 @@ pub(super) async fn run(shared: &Shared, order: Order) {
             shared.update(id, |status| status.state = ReplicaState::Draining);
             if let Some(entry) = entry.as_ref().filter(|_| was_ready) {
                 drain(shared, entry).await;
+            }
+            if let Some(entry) = &entry {
+                ask_to_end(shared, entry).await;
             }
             stop(shared, &order.spec).await;
             shared.update(id, |status| {
@@ -201,6 +209,13 @@ async fn launch(
 ) -> Result<LedgerEntry, Failure> {
     let engine = shared.deps.parts.engine(&spec.profile.engine);
     let engine = engine.ok_or_else(|| unknown_engine(spec))?;
+    let (name, form) = (engine.name().clone(), engine.weights());
+    let weights = blocking(move || Ok(model::fitting(&name, form, &weights)));
+    let weights = weights
+        .await
+        .map_err(|error| Failure::new(format!("looking at the weights: {error}")))?
+        .map_err(|problem| Failure::of(&problem))?;
+    let card = shared.deps.parts.card(&spec.gpus);
     let ports = Arc::clone(&shared.ports);
     let port = blocking(move || {
         ports
@@ -210,6 +225,20 @@ async fn launch(
     })
     .await;
     let port = port.map_err(|error| Failure::new(format!("choosing a port: {error}")))?;
+    let request = LaunchRequest {
+        engine: installed,
+        spec,
+        weights: &weights,
+        port,
+        card,
+    };
+    engine
+        .check(&request)
+        .map_err(|problem| Failure::of(&problem))?;
+    let command = engine.command(&request);
+    let mut env = command.env;
+    // Whatever the engine is, it sees no GPU that another replica was given.
+    env.extend(shared.deps.parts.visible_gpus(&spec.gpus));
     let disk = |error: std::io::Error| Failure {
         error: format!("writing the ledger: {error}"),
         hint: Some("look for room on the disk of the data directory".to_owned()),
@@ -232,15 +261,6 @@ async fn launch(
     blocking(move || ledger.write(&intent))
         .await
         .map_err(disk)?;
-    let command = engine.command(&LaunchRequest {
-        engine: installed,
-        spec,
-        weights: &entry.weights,
-        port,
-    });
-    let mut env = command.env;
-    // Whatever the engine is, it sees no GPU that another replica was given.
-    env.extend(shared.deps.parts.visible_gpus(&spec.gpus));
     let start = ProcessStart {
         replica: spec.id,
         program: command.program,
@@ -254,6 +274,40 @@ async fn launch(
     let (ledger, fact) = (shared.ledger.clone(), entry.clone());
     blocking(move || ledger.write(&fact)).await.map_err(disk)?;
     Ok(entry)
+}
+
+/// Lets an engine that can end itself do so, for as long as processes may take to end when they are asked.
+async fn ask_to_end(shared: &Shared, entry: &LedgerEntry) {
+    let id = entry.spec.id;
+    let engine = shared.deps.parts.engine(&entry.spec.profile.engine);
+    let (Some(signal), Some(process)) = (
+        engine.and_then(|engine| engine.stop_signal()),
+        &entry.process,
+    ) else {
+        return;
+    };
+    if let Err(error) = process.signal(signal_of(signal)) {
+        tracing::warn!(replica = %id, %error, "an engine can't be asked to end");
+        return;
+    }
+    let ended = shared.deps.runtime.wait(id);
+    if tokio::time::timeout(shared.config.timing.grace, ended)
+        .await
+        .is_err()
+    {
+        tracing::info!(replica = %id, "an engine does not end by itself");
+    }
+}
+
+fn signal_of(signal: StopSignal) -> Signal {
+    match signal {
+        StopSignal::Term => Signal::TERM,
+        StopSignal::Int => Signal::INT,
+        StopSignal::Quit => Signal::QUIT,
+        StopSignal::Hup => Signal::HUP,
+        StopSignal::Usr1 => Signal::USR1,
+        StopSignal::Usr2 => Signal::USR2,
+    }
 }
 
 /// Ends the whole tree, however long that takes, waits until the memory of its GPUs is back, and then strikes the

@@ -11,6 +11,7 @@ use super::{
     blocking,
     check::{Checks, Proof},
     gpus::Turn,
+    model,
     replica::unknown_engine,
 };
 use crate::process::{DESCRIPTORS_HINT, ledger::LedgerEntry, log};
@@ -100,9 +101,11 @@ async fn until_ready(
 ) -> Result<(), Failure> {
     let timing = &shared.config.timing;
     let path = entry.weights.clone();
-    let size = blocking(move || Ok(std::fs::metadata(path)?.len())).await;
+    let size = blocking(move || model::size(&path)).await;
     let size = size.unwrap_or_else(|_| entry.spec.weights.size.map_or(0, |size| size.0));
-    let patience = timing.patience(size);
+    let patience = timing
+        .patience(size)
+        .saturating_add(checks.engine.warm_up());
     let begin = Instant::now();
     let mut unasked = Unasked::of(entry.spec.id);
     loop {

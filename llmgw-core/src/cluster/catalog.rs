@@ -16,7 +16,7 @@ mod weights;
 
 pub use self::{
     fallbacks::{FallbackFault, check_fallbacks, fallback_faults},
-    needs::{FabricNeed, GpuNeed, GpusDefinition, Needs, Prefer, Shards, Split},
+    needs::{FabricNeed, GpuNeed, GpusDefinition, KvCache, Needs, Prefer, Shards, Split},
     profile::{Profile, ProfileDefinition},
 };
 
@@ -403,7 +403,11 @@ mod tests {
         assert!(refused(|d| d.profiles.clear()).starts_with("profiles: "));
         assert!(refused(|d| d.profiles[0].context = Some(1)).starts_with("profiles[0].context: "));
         assert!(
-            refused(|d| d.profiles[0].engine = Some("x".into()))
+            refused(|d| d.profiles[0].kv_cache = KvCache::F8)
+                .starts_with("profiles[0].kv_cache: llamacpp keeps")
+        );
+        assert!(
+            refused(|d| d.profiles[0].engine = Some("x y".into()))
                 .starts_with("profiles[0].engine: ")
         );
         assert!(refused(|d| d.source = OneOrMany::Many(vec![])).starts_with("source: "));

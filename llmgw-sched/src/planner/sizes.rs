@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use llmgw_core::{
-    cluster::catalog::Profile,
+    cluster::catalog::{KvCache, Profile},
     id::ModelName,
     units::{Bytes, Tokens},
 };
 
-use crate::fit::{Engine, Estimate, Request, Shape, estimate};
+use crate::fit::{CacheType, Engine, Estimate, Request, Shape, estimate};
 
 /// What is known of the weights of models.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -66,9 +66,15 @@ fn estimated(shape: &Shape, profile: &Profile, context: Tokens, parallel: u32) -
         _ => return None,
     };
     let gpus = profile.needs.gpus.as_ref().map_or(0, |gpus| gpus.count);
+    let cache = match profile.needs.kv_cache {
+        KvCache::Auto => CacheType::default(),
+        KvCache::F8 => CacheType::F8,
+    };
     let request = Request {
         engine,
         parallel,
+        cache_keys: cache,
+        cache_values: cache,
         gpus: vec![None; usize::try_from(gpus).unwrap_or(0)],
         ..Request::new(context)
     };

@@ -13,7 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_core::{
     cluster::{
-        engine::{DEFAULT_LLAMACPP, EngineSource, WantedEngine},
+        catalog::DefinitionError,
+        engine::{
+            DEFAULT_LLAMACPP, EngineSource, KNOWN_ENGINES, WantedEngine,
+            custom::{CustomEngineDefinition, MetricsDefinition, ProbeDefinition, StopSignal},
+        },
         release::{Release, Resolution},
         variant::BuildName,
         weights::Sha256Digest,
@@ -21,6 +25,8 @@ use llmgw_core::{
     id::EngineName,
 };
 use serde::Deserialize;
+
+use super::LLAMACPP;
 
 /// One engine's settings as they are written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,8 +38,10 @@ pub(super) struct EngineSettings {
     source: Option<SourceName>,
     /// Which form.
     variant: Option<String>,
-    /// A program that is already on the machine.
+    /// A program that is already on the machine; of an engine in Python, the directory of its environment.
     path: Option<String>,
+    /// A list of exact versions with digests, on the machine, that an environment is made from.
+    lock: Option<String>,
     /// The file server that nodes fetch from, and nothing else.
     mirror: Option<String>,
     /// What the mirror's files must be.
@@ -42,6 +50,15 @@ pub(super) struct EngineSettings {
     /// Published files that may be used though no digest is listed for them.
     #[serde(default)]
     allow_missing_digest: BTreeSet<String>,
+    /// From here on: what describes an engine that this release does not know.
+    command: Option<Vec<String>>,
+    env: Option<BTreeMap<String, String>>,
+    health: Option<String>,
+    ready: Option<String>,
+    identity: Option<String>,
+    stop: Option<StopSignal>,
+    metrics: Option<MetricsDefinition>,
+    probe: Option<ProbeDefinition>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
@@ -63,8 +80,120 @@ pub(super) struct Wrong {
 }
 
 impl EngineSettings {
-    /// What nodes are told.
-    pub(super) fn wanted(self, name: EngineName) -> Result<WantedEngine, Wrong> {
+    /// What nodes are told; `path` is where these settings stand.
+    pub(super) fn wanted(
+        self,
+        name: &EngineName,
+        path: &str,
+    ) -> Result<WantedEngine, DefinitionError> {
+        let wrong = |field: &str, problem: &str, hint: &str| DefinitionError {
+            field: format!("{path}{field}"),
+            problem: problem.to_owned(),
+            hint: Some(hint.to_owned()),
+        };
+        let is_known = KNOWN_ENGINES.contains(&name.as_str());
+        if is_known && self.is_described() {
+            let hint = "give an engine that you describe a name of its own";
+            return Err(wrong("", "this release describes it itself", hint));
+        }
+        if name.as_str() == LLAMACPP {
+            if self.lock.is_some() {
+                return Err(wrong(
+                    ".lock",
+                    "it is no Python environment",
+                    "a lock is for vllm and sglang",
+                ));
+            }
+            return self.archived(name.clone()).map_err(
+                |Wrong {
+                     field,
+                     problem,
+                     hint,
+                 }| wrong(&format!(".{field}"), problem, hint),
+            );
+        }
+        if let Some(field) = self.of_archives() {
+            let hint = "it is for llamacpp, whose builds come in archives";
+            return Err(wrong(field, "has no meaning here", hint));
+        }
+        if is_known {
+            return self.in_python(name.clone(), wrong);
+        }
+        if self.path.is_some() || self.lock.is_some() {
+            let hint = "describe it by its command";
+            return Err(wrong("", "this release does not know it", hint));
+        }
+        let Some(command) = self.command else {
+            return Err(wrong("", "not an engine", &known_engines()));
+        };
+        let Some(health) = self.health else {
+            let hint = "name a path that answers 200 while the engine is healthy, such as /health";
+            return Err(wrong(".health", "it is missing", hint));
+        };
+        let definition = CustomEngineDefinition {
+            command,
+            env: self.env.unwrap_or_default(),
+            health,
+            ready: self.ready,
+            identity: self.identity,
+            stop: self.stop,
+            metrics: self.metrics,
+            probe: self.probe,
+            version: self.version,
+        };
+        let source = EngineSource::Custom(Box::new(definition.checked(path)?));
+        Ok(WantedEngine::new(name.clone(), source))
+    }
+
+    fn is_described(&self) -> bool {
+        self.command.is_some()
+            || self.env.is_some()
+            || self.health.is_some()
+            || self.ready.is_some()
+            || self.identity.is_some()
+            || self.stop.is_some()
+            || self.metrics.is_some()
+            || self.probe.is_some()
+    }
+
+    /// A field that only builds in archives have, when there is one.
+    fn of_archives(&self) -> Option<&'static str> {
+        [
+            (".source", self.source.is_some()),
+            (".variant", self.variant.is_some()),
+            (".mirror", self.mirror.is_some()),
+            (".checksums", !self.checksums.is_empty()),
+            (
+                ".allow_missing_digest",
+                !self.allow_missing_digest.is_empty(),
+            ),
+        ]
+        .into_iter()
+        .find_map(|(field, given)| given.then_some(field))
+    }
+
+    fn in_python(
+        self,
+        name: EngineName,
+        wrong: impl Fn(&str, &str, &str) -> DefinitionError,
+    ) -> Result<WantedEngine, DefinitionError> {
+        if self.version.is_some() {
+            let hint = "name a lock: it says the version of the engine and of all that it needs";
+            return Err(wrong(".version", "has no meaning here", hint));
+        }
+        let source = match (self.path, self.lock) {
+            (Some(_), Some(_)) => {
+                let hint = "name the one or the other";
+                return Err(wrong(".lock", "a path stands beside it", hint));
+            }
+            (None, Some(lock)) => EngineSource::Lock(lock),
+            (Some(path), None) => EngineSource::Path(path),
+            (None, None) => EngineSource::Auto,
+        };
+        Ok(WantedEngine::new(name, source))
+    }
+
+    fn archived(self, name: EngineName) -> Result<WantedEngine, Wrong> {
         let source = self.source()?;
         let Self {
             version,
@@ -163,6 +292,12 @@ impl EngineSettings {
     }
 }
 
+/// The engines that may be named, in a sentence.
+pub(super) fn known_engines() -> String {
+    let [first, second, third] = KNOWN_ENGINES;
+    format!("this release runs {first}, {second} and {third}; describe any other by its command")
+}
+
 fn of_mirror(
     tag: &str,
     address: &str,
@@ -192,9 +327,9 @@ fn of_mirror(
 mod tests {
     use super::*;
 
-    fn read(yaml: &str) -> Result<WantedEngine, Wrong> {
+    fn read(yaml: &str) -> Result<WantedEngine, DefinitionError> {
         let settings: EngineSettings = serde_saphyr::from_str(yaml).unwrap();
-        settings.wanted("llamacpp".parse().unwrap())
+        settings.wanted(&"llamacpp".parse().unwrap(), "")
     }
 
     #[test]
@@ -256,7 +391,7 @@ mod tests {
             ("{version: ../x}", "version"),
             ("{variant: 'a b'}", "variant"),
         ] {
-            assert_eq!(read(yaml).unwrap_err().field, field, "{yaml}");
+            assert_eq!(read(yaml).unwrap_err().field, format!(".{field}"), "{yaml}");
         }
     }
 }

@@ -102,10 +102,11 @@ impl Site {
                 },
                 prover: Some(Arc::new(Believer)),
                 root: Root::system(),
-                reserve: llmgw_core::units::Bytes::ZERO,
+                reserve: Bytes::ZERO,
             },
         );
-        Arc::new(Engines::new(provisioner, check_every, clock))
+        let customs = Customs::open(self.directory.path().join("custom.json"));
+        Arc::new(Engines::new(provisioner, check_every, clock, customs))
     }
 
     fn library(&self) -> PathBuf {

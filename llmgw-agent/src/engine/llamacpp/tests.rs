@@ -9,6 +9,8 @@ use llmgw_core::{
     units::Tokens,
 };
 
+use serde_json::json;
+
 use super::*;
 use crate::engine::InstalledEngine;
 
@@ -49,6 +51,7 @@ fn command(spec: &ReplicaSpec, launch: Launch) -> (String, Vec<String>) {
         spec,
         weights: Path::new("/w/tiny.gguf"),
         port: 4_711,
+        card: None,
     });
     let args = command
         .args
@@ -144,7 +147,8 @@ fn a_probe_is_answered_by_a_counted_token_alone() {
         r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#
     ));
     assert!(!answered("<html>"));
-    let (path, body) = engine.probe_request(&spec());
+    let spec = spec();
+    let (path, body) = engine.probe_request(&spec).unwrap();
     assert_eq!(path, "/v1/completions");
     assert_eq!(body["max_tokens"], 1);
     assert_eq!(body["model"], "org/tiny:q4");

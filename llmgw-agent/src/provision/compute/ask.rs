@@ -58,7 +58,10 @@ impl Question<'_> {
                 }
             }
         }
-        let answer = get(self.port, self.engine.identity_path(), within).await;
+        let Some(identity) = self.engine.identity_path() else {
+            return Ok(());
+        };
+        let answer = get(self.port, identity, within).await;
         let answer = answered(answer).await?;
         if self.engine.is_identity(&answer.body, self.spec.id) {
             Ok(())

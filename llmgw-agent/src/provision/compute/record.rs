@@ -48,8 +48,10 @@ impl Record {
     pub(in crate::provision) fn of(engine: &InstalledEngine, engines: &Path) -> Self {
         let ours = engines.join(engine.name.as_str());
         let at = match &engine.launch {
-            Launch::Wheel { launcher, .. } => launcher,
-            Launch::Program { program } => program,
+            Launch::Wheel { launcher, .. } => launcher.as_path(),
+            Launch::Program { program } => program.as_path(),
+            Launch::Environment { python } => python.as_path(),
+            Launch::Custom(described) => Path::new(described.program()),
         };
         let installation = at
             .strip_prefix(&ours)
@@ -165,6 +167,12 @@ fn identity(engine: &InstalledEngine) -> Fingerprint {
                 objects(&environment.join("lib"), DEPTH, &mut files);
             }
         }
+        Launch::Environment { python } => {
+            if let Some(environment) = python.ancestors().nth(2) {
+                objects(&environment.join("lib"), DEPTH, &mut files);
+            }
+        }
+        Launch::Custom(described) => files.push(described.program().into()),
     }
     files.sort();
     files.dedup();

@@ -129,6 +129,11 @@ fn an_engine_that_this_release_does_not_run_is_not_installed() {
     let other = WantedEngine::new("unheard-of".parse().unwrap(), EngineSource::Auto);
     let error = plan(&other, &BARE, None).unwrap_err();
     assert!(matches!(error, ProvisionError::UnknownEngine { .. }));
+    let lock = wanted(EngineSource::Lock("/locks/x.txt".to_owned()));
+    assert_eq!(
+        plan(&lock, &BARE, None).unwrap_err().to_string(),
+        "llamacpp is no Python environment, and has no lock"
+    );
 }
 
 #[test]
@@ -353,4 +358,33 @@ fn nothing_is_removed_before_it_can_be_made_again_and_the_marker_is_last() {
     let marked = [Step::WriteLauncher, Step::Check, Step::Compute];
     assert_eq!(steps(&Found::Marked), marked);
     assert!(!archive_steps(&Found::Marked).contains(&ArchiveStep::Fetch));
+}
+
+#[test]
+fn engines_in_python_come_as_environments_whatever_the_source() {
+    let chosen = |source, configured| {
+        let wanted = WantedEngine::new("vllm".parse().unwrap(), source);
+        let machine = Machine { configured, ..BARE };
+        assert!(!needs_release(&wanted, &machine));
+        plan(&wanted, &machine, None).unwrap().choices.remove(0)
+    };
+    let shipped = chosen(EngineSource::Auto, None);
+    assert_eq!(shipped.build, Build::Environment(Origin::Shipped));
+    assert_eq!(
+        shipped.line,
+        "vllm by environment of the lock that ships with the agent: no other is named"
+    );
+    let lock = chosen(EngineSource::Lock("/l.txt".to_owned()), None);
+    assert_eq!(
+        lock.build,
+        Build::Environment(Origin::Lock("/l.txt".into()))
+    );
+    let named = chosen(EngineSource::Auto, Some(Path::new("/opt/venv")));
+    let existing = |path: &str| Build::Environment(Origin::Existing(path.into()));
+    assert_eq!(named.build, existing("/opt/venv"));
+    let asked = chosen(EngineSource::Path("/opt/other".to_owned()), None);
+    assert_eq!(
+        asked.line,
+        "vllm by the environment at /opt/other: it was asked for"
+    );
 }

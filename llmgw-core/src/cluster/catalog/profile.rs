@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DefinitionError, OneOrMany, bounded,
-    needs::{FabricNeed, GpusDefinition, Needs, Prefer, Shards, Written},
+    needs::{FabricNeed, GpusDefinition, KvCache, Needs, Prefer, Shards, Written},
     problem,
 };
 use crate::{
@@ -29,7 +29,7 @@ pub struct ProfileDefinition {
     /// Its name; `default` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The engine; `llamacpp` when absent.
+    /// The engine, one that this release knows or that an operator describes; `llamacpp` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// Main memory that one replica needs in all: weights, cache and buffers. With shards: that each of them needs. When
@@ -66,6 +66,9 @@ pub struct ProfileDefinition {
     /// Whether replicas of the model keep apart or come together.
     #[serde(default, skip_serializing_if = "Prefer::is_default")]
     pub prefer: Prefer,
+    /// How the cache of keys and values is kept: `f8` halves it, for vLLM and SGLang.
+    #[serde(default, skip_serializing_if = "KvCache::is_default")]
+    pub kv_cache: KvCache,
 }
 
 /// One way to run a model.
@@ -117,6 +120,7 @@ impl ProfileDefinition {
             pool: None,
             labels: BTreeMap::new(),
             prefer: Prefer::Spread,
+            kv_cache: KvCache::Auto,
         }
     }
 
@@ -137,6 +141,7 @@ impl ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         } = self;
         let name = name.as_deref().unwrap_or("default");
         let name: ProfileName = name
@@ -146,11 +151,11 @@ impl ProfileDefinition {
         let engine: EngineName = engine_name
             .parse()
             .map_err(|e| problem(&field("engine"), &e, None))?;
-        if engine.as_str() != "llamacpp" {
+        if kv_cache == KvCache::F8 && !matches!(engine.as_str(), "vllm" | "sglang") {
             return Err(problem(
-                &field("engine"),
-                &format!("{engine} is not an engine that this release runs"),
-                Some("use llamacpp"),
+                &field("kv_cache"),
+                &format!("{engine} keeps its cache in no such form"),
+                Some("leave kv_cache out, or use vllm or sglang"),
             ));
         }
         if memory == Some(Bytes::ZERO) {
@@ -186,6 +191,7 @@ impl ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         };
         Ok(Profile {
             name,
@@ -217,6 +223,7 @@ impl From<Profile> for ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         } = needs;
         Self {
             name: Some(name.to_string()),
@@ -236,6 +243,7 @@ impl From<Profile> for ProfileDefinition {
             pool,
             labels,
             prefer,
+            kv_cache,
         }
     }
 }

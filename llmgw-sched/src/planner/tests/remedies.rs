@@ -494,3 +494,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cache_of_eight_bits_grows_half_as_fast() {
+    let growth = |kv_cache: &str| {
+        let model = defined(serde_json::json!({
+            "engine": "vllm", "memory": "20GiB", "context": 4_096, "parallel": 4, "kv_cache": kv_cache,
+            "gpus": {"count": 1, "memory": "40GiB"},
+        }));
+        let mut sizes = Sizes::default();
+        sizes.insert(model.name().clone(), decoder());
+        let larger = sizes.resized(model.name(), &model.profiles()[0], Tokens(8_192), 4);
+        let gpus = larger.unwrap().needs.gpus.unwrap();
+        (gpus.memory.unwrap() - Bytes::gib(40)).0
+    };
+    let (whole, half) = (growth("auto"), growth("f8"));
+    assert!(
+        whole > 0 && whole.abs_diff(2 * half) <= 1 << 20,
+        "{whole} {half}"
+    );
+}

@@ -268,6 +268,7 @@ async fn uv_itself_comes_from_the_index_of_the_node() {
     let provisioner = Provisioner::new(ProvisionConfig {
         directory: engines.clone(),
         marker_env: Vec::new(),
+        environment: Vec::new(),
         python: None,
         path_override: BTreeMap::new(),
         clock: Arc::new(SystemClock::new()),

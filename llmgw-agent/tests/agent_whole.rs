@@ -6,6 +6,8 @@
     reason = "a test that can't set itself up fails"
 )]
 
+#[path = "scene/asking.rs"]
+mod asking;
 #[path = "scene/home.rs"]
 mod scene;
 
@@ -16,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use asking::{post, within};
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use llmgw_agent::{
@@ -43,8 +46,7 @@ use llmgw_core::{
 use scene::Home;
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
-    net::TcpStream,
+    io::DuplexStream,
     sync::{mpsc, watch},
     task::JoinHandle,
 };
@@ -593,26 +595,4 @@ impl Server {
             }
         }
     }
-}
-
-async fn within<F: Future>(future: F) -> F::Output {
-    match tokio::time::timeout(Duration::from_secs(120), future).await {
-        Ok(output) => output,
-        Err(_) => panic!("it takes too long"),
-    }
-}
-
-async fn post(endpoint: &str, path: &str, body: &Value) -> Value {
-    let body = body.to_string();
-    let mut stream = TcpStream::connect(endpoint).await.unwrap();
-    let request = format!(
-        "POST {path} HTTP/1.0\r\nhost: {endpoint}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len(),
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str(body).unwrap()
 }

@@ -286,7 +286,8 @@ async fn a_type_is_proven_once_and_others_when_they_come() {
     // On GPUs nothing was shown yet, and a build that says nothing of them does not compute there.
     let weights = site.weights(TensorType::Q4_0);
     let installed = Site::installed();
-    let gpu = site.provisioner.prove(&installed, &weights, &[0], &[]);
+    let visible = [("CUDA_VISIBLE_DEVICES".into(), "GPU-7".into())];
+    let gpu = site.provisioner.prove(&installed, &weights, &[0], &visible);
     let Err(ProvisionError::Compute { problem, .. }) = gpu.await else {
         panic!("it was proven");
     };
@@ -296,7 +297,7 @@ async fn a_type_is_proven_once_and_others_when_they_come() {
     );
     let start = site.starts().pop().unwrap();
     assert_eq!(start["env"]["LLAMA_ARG_LOG_VERBOSITY"], "4");
-    assert!(start["env"]["CUDA_VISIBLE_DEVICES"].is_string());
+    assert_eq!(start["env"]["CUDA_VISIBLE_DEVICES"], "GPU-7");
 }
 
 #[tokio::test]

@@ -47,11 +47,6 @@ fn every_place_of_the_description_is_filled() {
     ];
     assert_eq!(command.args, expected);
     assert!(command.env.contains(&("MINE".into(), "4711".into())));
-    assert!(
-        command
-            .env
-            .contains(&("CUDA_VISIBLE_DEVICES".into(), "2,5".into()))
-    );
 }
 
 #[test]

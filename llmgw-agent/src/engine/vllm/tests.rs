@@ -70,7 +70,6 @@ fn a_profile_becomes_the_flags_that_vllm_reads() {
         let found = command.env.iter().find(|(key, _)| key == name);
         found.unwrap().1.to_str().unwrap()
     };
-    assert_eq!(variable("CUDA_VISIBLE_DEVICES"), "1,3");
     assert_eq!(variable("HF_HUB_OFFLINE"), "1");
     assert!(variable("PATH").starts_with("/e/venv/bin:/usr/local/sbin:"));
 }

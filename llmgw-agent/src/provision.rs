@@ -310,6 +310,7 @@ impl Provisioner {
                 version: wanted.version().to_owned(),
                 why: "each that could be was tried".to_owned(),
                 hint: last.as_ref().and_then(llmgw_core::error::Coded::hint),
+                lasting: last.as_ref().is_some_and(ProvisionError::is_lasting),
                 passed_over: told.passed_over,
                 warnings: told.warnings,
             }))),

@@ -205,7 +205,7 @@ impl Engines {
                 Err(error) => {
                     let text = Chain(&error).to_string();
                     tracing::warn!(engine = %wanted.name, error = text, "an engine is not installed");
-                    let retry_at = self.clock.now().plus(pause);
+                    let retry_at = self.clock.now().plus(pause.min(most_of(&error)));
                     self.update(wanted, |one| {
                         if let ProvisionError::NoBuild(none) = &error {
                             one.provision.passed_over.clone_from(&none.passed_over);
@@ -217,12 +217,17 @@ impl Engines {
                             retry_at,
                         };
                     });
-                    let wait = pause;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    let most = most_of(&error);
+                    let wait = pause.min(most);
+                    pause = (pause * 2).min(most);
                     wait
                 }
             };
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // Who has mended something says so, and does not want to wait.
+                () = self.check_now.notified() => {}
+            }
         }
     }
 
@@ -386,6 +391,19 @@ const PAUSE_MIN: Duration = Duration::from_secs(5);
 
 /// A missing interpreter or a full disk takes a person; a person who has helped does not want to wait longer.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A build that does not work on a machine is downloaded and tried again for as long as it takes; that changes only
+/// when the machine does.
+const LASTING: Duration = Duration::from_secs(600);
+
+/// The longest pause after such a failure.
+fn most_of(error: &ProvisionError) -> Duration {
+    if error.is_lasting() {
+        LASTING
+    } else {
+        PAUSE_MAX
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -204,6 +204,8 @@ pub struct NoBuild {
     pub warnings: Vec<Warning>,
     /// What would help.
     pub hint: Option<String>,
+    /// Whether the last that was tried will do the same on this machine tomorrow.
+    pub lasting: bool,
 }
 
 /// What is wrong with a program.
@@ -266,6 +268,19 @@ impl ProvisionError {
         match self {
             Self::Build { problems, .. } => listed(problems),
             other => Chain(other).to_string(),
+        }
+    }
+
+    /// Whether the same will be wrong the next time, unless the machine or the wish has changed: to try again takes
+    /// long and is of little use.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Compute { .. }
+            | Self::Check { .. }
+            | Self::Build { .. }
+            | Self::Environment { .. } => true,
+            Self::NoBuild(none) => none.lasting,
+            _ => false,
         }
     }
 
@@ -382,6 +397,7 @@ impl fmt::Display for NoBuild {
             passed_over,
             warnings: _,
             hint: _,
+            lasting: _,
         } = self;
         write!(f, "no build of {engine} {version} can be used here: {why}")?;
         for PassedOver { build, reason } in passed_over {

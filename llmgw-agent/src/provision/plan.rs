@@ -256,6 +256,7 @@ pub(super) fn plan(
             passed_over: plan.passed_over,
             warnings: plan.warnings,
             hint,
+            lasting: false,
         })));
     }
     Ok(plan)

@@ -14,7 +14,8 @@ use super::*;
 use crate::{
     facts::Root,
     provision::{
-        ComputeProblem, Prover, ProvisionConfig, ProvisionDeps, ProvisionTimes, SystemPackages,
+        ComputeProblem, NoBuild, Prover, ProvisionConfig, ProvisionDeps, ProvisionTimes,
+        SystemPackages,
     },
 };
 
@@ -213,4 +214,31 @@ async fn what_the_control_plane_learns_of_a_release_disturbs_nothing_that_is_ins
     let one = engines.watch().borrow().values().next().cloned().unwrap();
     assert!(is_installed(&one.provision.state) && one.installed.is_some());
     engines.close().await;
+}
+
+#[test]
+fn what_will_be_wrong_tomorrow_is_seldom_tried_again() {
+    let spoilt = ProvisionError::Check {
+        package: "xllamacpp 1".to_owned(),
+        problem: "it calls itself 2".to_owned(),
+    };
+    assert_eq!(most_of(&spoilt), Duration::from_secs(600));
+    let missing = ProvisionError::UnknownEngine {
+        engine: "other".parse().unwrap(),
+    };
+    assert_eq!(most_of(&missing), Duration::from_secs(60));
+    let none = |lasting| {
+        ProvisionError::NoBuild(Box::new(NoBuild {
+            engine: "llamacpp".parse().unwrap(),
+            version: "b1".to_owned(),
+            why: String::new(),
+            passed_over: Vec::new(),
+            warnings: Vec::new(),
+            hint: None,
+            lasting,
+        }))
+    };
+    // Whether it is worth trying again is told by what was tried last, not by there being none.
+    assert_eq!(most_of(&none(true)), Duration::from_secs(600));
+    assert_eq!(most_of(&none(false)), Duration::from_secs(60));
 }

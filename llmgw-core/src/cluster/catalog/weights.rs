@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{DefinitionError, OneOrMany, bounded, problem};
 use crate::{
-    cluster::weights::{Sha256Digest, Source, Weights, WeightsFile, gguf_parts, is_relative},
+    cluster::weights::{
+        Sha256Digest, Source, Weights, WeightsFile, gguf_parts, is_relative, split_digest,
+    },
     units::Bytes,
 };
 
@@ -24,7 +26,7 @@ pub(super) fn checked(
     if texts.len() > MAX_SOURCES {
         return Err(problem("source", &"more than 16 places", None));
     }
-    let sha256: Option<Sha256Digest> = sha256
+    let mut sha256: Option<Sha256Digest> = sha256
         .map(|text| text.parse().map_err(|e| problem("sha256", &e, None)))
         .transpose()?;
     let mut sources = Vec::new();
@@ -34,8 +36,19 @@ pub(super) fn checked(
         } else {
             format!("source[{index}]")
         };
+        let (text, said) = split_digest(text).map_err(|e| problem(&field, &e, None))?;
         let source: Source = text.parse().map_err(|e| problem(&field, &e, None))?;
         sources.push(source);
+        // All sources are of the same bytes.
+        if let Some(said) = said
+            && *sha256.get_or_insert(said) != said
+        {
+            return Err(problem(
+                &field,
+                &"its digest is another than what is said before",
+                Some("all sources of a model give the same file"),
+            ));
+        }
     }
     // What a hub says of its file holds for the same file elsewhere.
     let has_hub = sources
@@ -213,5 +226,41 @@ mod tests {
         });
         let error = definition(&one).unwrap_err().to_string();
         assert!(error.contains("that of 2 parts"), "{error}");
+    }
+
+    #[test]
+    fn a_digest_may_stand_behind_its_source() {
+        let a = digest("a");
+        let model = |source: serde_json::Value| -> Result<Model, String> {
+            let definition = serde_json::json!({
+                "name": "a", "source": source, "profiles": [{"memory": "1GiB"}],
+            });
+            let definition: ModelDefinition = serde_json::from_value(definition).unwrap();
+            Model::try_from(definition).map_err(|error| error.to_string())
+        };
+        let web = format!("https://host/m.gguf#sha256={a}");
+        let one = model(serde_json::json!(web)).unwrap();
+        assert_eq!(one.weights().sha256.unwrap().to_string(), a);
+        assert_eq!(one.weights().sources[0].to_string(), "https://host/m.gguf");
+        model(serde_json::json!([
+            web,
+            "mirror:m.gguf",
+            format!("pip:p==1/m.gguf#sha256={a}")
+        ]))
+        .unwrap();
+        let other = digest("b");
+        assert_eq!(
+            model(serde_json::json!([
+                web,
+                format!("mirror:m.gguf#sha256={other}")
+            ]))
+            .unwrap_err(),
+            "source[1]: its digest is another than what is said before"
+        );
+        let cut = model(serde_json::json!("https://host/m.gguf#sha256=aa")).unwrap_err();
+        assert!(
+            cut.ends_with("after # comes sha256= and 64 hexadecimal digits"),
+            "{cut}"
+        );
     }
 }

@@ -201,15 +201,44 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_of_another_kind_is_none_even_if_it_is_as_long() {
+        let digits = "ab".repeat(32);
+        for (kind, known) in [("sha256:", true), ("sha3-256:", false), ("", false)] {
+            let json = format!(
+                r#"{{"tag_name":"b1","assets":[{{"name":"llama-b1-bin-ubuntu-x64.tar.gz",
+                    "browser_download_url":"https://a/x","digest":"{kind}{digits}"}}]}}"#
+            );
+            let release = parse(json.as_bytes()).unwrap();
+            assert_eq!(release.assets[0].sha256.is_some(), known, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_draft_is_left_out_of_a_list() {
+        let json = br#"[{"tag_name":"b2","draft":true},{"tag_name":"b1","draft":false}]"#;
+        let tags: Vec<String> = parse_list(json)
+            .unwrap()
+            .into_iter()
+            .map(|release| release.tag)
+            .collect();
+        assert_eq!(tags, ["b1"]);
+    }
+
+    #[test]
     fn what_is_no_release_is_refused() {
         for json in [
             "",
             "[]",
             r#"{"message":"Not Found"}"#,
+            r#"{"tag_name":""}"#,
             r#"{"tag_name":"../x"}"#,
+            r#"{"tag_name":".trash-1"}"#,
         ] {
             assert!(parse(json.as_bytes()).is_err(), "{json}");
         }
+        let tag = |length| format!(r#"{{"tag_name":"{}"}}"#, "b".repeat(length));
+        assert!(parse(tag(64).as_bytes()).is_ok());
+        assert!(parse(tag(65).as_bytes()).is_err());
         let asset = r#"{"name":"a","browser_download_url":"b"}"#;
         let many = vec![asset; MAX_ASSETS + 1].join(",");
         let json = format!(r#"{{"tag_name":"b1","assets":[{many}]}}"#);

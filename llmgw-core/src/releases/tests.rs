@@ -117,6 +117,29 @@ async fn a_redirect_to_another_host_takes_no_token() {
 }
 
 #[tokio::test]
+async fn redirects_in_a_circle_are_given_up() {
+    let around = answer("302 Found", "location: /around\r\n", "");
+    let mut answers = vec![around; 8];
+    answers.push(answer("200 OK", "", &release("b10991", &[CPU])));
+    let (base, _questions) = server(answers).await;
+    let error = client(&base).by_tag("b10991", None, NOW).await.unwrap_err();
+    assert!(
+        matches!(error, ReleaseError::Fetch(FetchError::Redirects { .. })),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_tag_is_one_segment_of_the_address_whatever_is_in_it() {
+    let (base, mut questions) = server(vec![answer("404 Not Found", "", "{}")]).await;
+    let tag = "../latest?x#y";
+    client(&base).by_tag(tag, None, NOW).await.unwrap_err();
+    let asked = questions.recv().await.unwrap();
+    let path = "get /repos/o/r/releases/tags/..%2flatest%3fx%23y http/1.1\r\n";
+    assert!(asked.starts_with(path), "{asked}");
+}
+
+#[tokio::test]
 async fn a_rate_limit_says_when_to_ask_again() {
     let reset = NOW.0 / 1_000 + 600;
     let used_up = format!("x-ratelimit-remaining: 0\r\nx-ratelimit-reset: {reset}\r\n");
@@ -125,6 +148,9 @@ async fn a_rate_limit_says_when_to_ask_again() {
         ("429 Too Many Requests", "retry-after: 90\r\n", 90),
         ("403 Forbidden", "retry-after: 30\r\n", 30),
         ("429 Too Many Requests", "", 60),
+        // A clock that is wrong, on either side.
+        ("429 Too Many Requests", "retry-after: 999999\r\n", 3_600),
+        ("429 Too Many Requests", "retry-after: 0\r\n", 1),
     ] {
         let (base, _questions) = server(vec![answer(status, headers, "{}")]).await;
         let error = client(&base).by_tag("b1", None, NOW).await.unwrap_err();

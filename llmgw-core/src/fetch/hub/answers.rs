@@ -181,6 +181,9 @@ mod tests {
         assert_eq!(infos["config.json"].sha256, None);
         let wrong = answer.replace(&digest, "sha1");
         assert!(PathInfo::parse(wrong.as_bytes()).is_err());
+        // Two answers for one path: nobody knows which of them holds.
+        let twice = answer.replace("config.json", "m.gguf");
+        assert!(PathInfo::parse(twice.as_bytes()).is_err());
     }
 
     proptest! {

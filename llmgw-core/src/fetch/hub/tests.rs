@@ -251,6 +251,18 @@ async fn a_branch_is_the_commit_that_it_was_and_a_file_has_its_digest() {
 }
 
 #[tokio::test]
+async fn a_commit_is_that_of_its_own_repository() {
+    let served = Repo::new(&[("m.gguf", b"weights", true)]).serve().await;
+    let asked_for = weights(&["hf:o/r/m.gguf", "hf:copy/r/m.gguf@v1"]);
+    let pinned = served.hub(None).pin(&asked_for).await.unwrap().unwrap();
+    assert_eq!(
+        pinned.sources[0].to_string(),
+        format!("hf:o/r/m.gguf@{COMMIT}")
+    );
+    assert_eq!(pinned.sources[1], asked_for.sources[1]);
+}
+
+#[tokio::test]
 async fn a_small_file_is_known_by_what_git_calls_it() {
     let served = Repo::new(&[("m.gguf", b"hello\n", false)]).serve().await;
     let pinned = served

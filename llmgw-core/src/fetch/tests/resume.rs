@@ -7,6 +7,8 @@ use std::{
 
 use super::*;
 
+mod left;
+
 const ETAG: &str = "etag: \"v1\"\r\n";
 
 /// Where a fetch writes, and the server that it asks.

@@ -221,6 +221,40 @@ mod tests {
         for (device, kind) in cases {
             assert_eq!(kinds(&device, &[]), [kind]);
         }
+        let unreachable = |why| Device {
+            unreachable: Some(why),
+            ..device()
+        };
+        let needs_reset = unreachable(Unreachable::NeedsReset);
+        assert_eq!(kinds(&needs_reset, &[]), [GpuProblemKind::NeedsReset]);
+        let other = unreachable(Unreachable::Other("no power".to_owned()));
+        assert_eq!(kinds(&other, &[]), [GpuProblemKind::Missing]);
+        // A reset, a restart, and what a later driver may ask for.
+        for recovery in [1, 2, 3, 9] {
+            let device = Device {
+                recovery: Some(recovery),
+                ..device()
+            };
+            let found = kinds(&device, &[]);
+            assert_eq!(found, [GpuProblemKind::NeedsReset], "{recovery}");
+        }
+        for bits in [HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE] {
+            let device = Device {
+                slowed: Some(bits | 0x4),
+                ..device()
+            };
+            assert_eq!(kinds(&device, &[]), [GpuProblemKind::Slowed], "{bits:#x}");
+        }
+        let once = Device {
+            uncorrected: Some(1),
+            ..device()
+        };
+        assert_eq!(kinds(&once, &[]), [GpuProblemKind::MemoryErrors]);
+        let pending = Device {
+            remap_pending: Some(true),
+            ..device()
+        };
+        assert_eq!(kinds(&pending, &[]), [GpuProblemKind::RemapPending]);
         // A card whose bridge was never fitted is not ill.
         let bare = Device {
             links: vec![link(false), link(false)],

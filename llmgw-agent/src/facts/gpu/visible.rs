@@ -126,6 +126,17 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_on_one_maker_s_cards_sees_none_of_the_other_s() {
+        let gpus = [
+            gpu(0, "nvidia", Some("GPU-a")),
+            gpu(1, "amd", Some("GPU-b")),
+        ];
+        let hidden = |name: &str| (name.to_owned(), "-1".to_owned());
+        assert!(shown(&gpus, &[0]).contains(&hidden("ROCR_VISIBLE_DEVICES")));
+        assert!(shown(&gpus, &[1]).contains(&hidden("CUDA_VISIBLE_DEVICES")));
+    }
+
+    #[test]
     fn cards_that_are_not_known_are_numbered_by_the_bus() {
         assert_eq!(
             shown(&[], &[1, 3]),

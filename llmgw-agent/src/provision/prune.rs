@@ -96,7 +96,7 @@ fn in_use(directories: &BTreeSet<&Path>) -> BTreeSet<PathBuf> {
 mod tests {
     use std::{
         os::unix::process::CommandExt as _,
-        process::{Command, Stdio},
+        process::{Child, Command, Stdio},
     };
 
     use super::*;
@@ -117,9 +117,51 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
+        wait_for_name(&running);
         let gone = unused(parent.path(), &path("b4")).unwrap();
         running.kill().unwrap();
         running.wait().unwrap();
         assert_eq!(gone, [path("half"), path("b2")]);
+    }
+
+    /// A process that was just started has no command line for a moment.
+    fn wait_for_name(running: &Child) {
+        let line = format!("/proc/{}/cmdline", running.id());
+        while fs::read(&line).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_program_that_goes_by_another_name_keeps_its_directory_and_no_other() {
+        let parent = tempfile::tempdir().unwrap();
+        let parent = parent.path().canonicalize().unwrap();
+        let path = |name: &str| parent.join(name);
+        for name in ["b1", "b10", "b100", "b2", "b9"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        // Written by a child: a descriptor of ours, inherited by another test's child, would keep it busy.
+        let program = path("b10").join("llama-server");
+        let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
+        assert!(copied.unwrap().success());
+        let mut by_program = Command::new(&program)
+            .arg("1000")
+            .arg0("sleep")
+            .spawn()
+            .unwrap();
+        let mut by_name = Command::new("/bin/sleep")
+            .arg("1000")
+            .arg0(path("b100").join("llama-server"))
+            .spawn()
+            .unwrap();
+        wait_for_name(&by_program);
+        wait_for_name(&by_name);
+        // None of the others was ever finished, so that none of them is the one before.
+        let gone = unused(&parent, &path("b2")).unwrap();
+        for running in [&mut by_program, &mut by_name] {
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+        assert_eq!(gone, [path("b1"), path("b9")]);
     }
 }

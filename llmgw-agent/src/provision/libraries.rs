@@ -254,6 +254,45 @@ mod tests {
     }
 
     #[test]
+    fn a_library_is_found_along_the_run_path_of_who_needs_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (near, far) = (directory.path().join("near"), directory.path().join("far"));
+        fs::create_dir(&near).unwrap();
+        fs::create_dir(&far).unwrap();
+        fs::write(directory.path().join("none.c"), "").unwrap();
+        let made = |args: &[&str]| {
+            let made = std::process::Command::new("cc")
+                .current_dir(directory.path())
+                .args(["-shared", "-nostdlib", "none.c", "-o"])
+                .args(args)
+                .status();
+            assert!(
+                made.is_ok_and(|made| made.success()),
+                "a C compiler is needed: cc {args:?}"
+            );
+        };
+        made(&["far/libfar.so"]);
+        made(&[
+            "near/libnear.so",
+            "-Wl,--no-as-needed",
+            "-Wl,-rpath,$ORIGIN/../far",
+            "-Lfar",
+            "-lfar",
+        ]);
+        let root = tempfile::tempdir().unwrap();
+        let missing = || {
+            let findings = look(&near, root.path(), std::env::consts::ARCH).unwrap();
+            findings.missing.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(missing(), [""; 0]);
+        fs::remove_file(far.join("libfar.so")).unwrap();
+        assert_eq!(missing(), ["libfar.so"]);
+        // By the name that another object gives itself, whatever its file is called.
+        made(&["near/other.so", "-Wl,-soname,libfar.so"]);
+        assert_eq!(missing(), [""; 0]);
+    }
+
+    #[test]
     fn an_object_for_another_processor_is_not_usable() {
         let directory = tempfile::tempdir().unwrap();
         object(directory.path(), "program");

@@ -160,7 +160,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("lib")).unwrap();
-        for name in ["llama-server", "lib/a.so", "lib/b.so"] {
+        for name in ["llama-server", "lib/a.so", "lib/b.so", "lib/c.json"] {
             fs::write(path(name), name).unwrap();
         }
         let build = ArchiveBuild {
@@ -176,6 +176,8 @@ mod tests {
         assert!(marker.compare(directory.path()).await.is_empty());
         fs::remove_file(path("lib/a.so")).unwrap();
         fs::write(path("lib/b.so"), "other").unwrap();
+        // What the agent keeps beside it is at the top alone.
+        fs::write(path("lib/c.json"), "other").unwrap();
         fs::write(path("proven.json"), "{}").unwrap();
         let said: Vec<String> = marker
             .compare(directory.path())
@@ -183,7 +185,14 @@ mod tests {
             .iter()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(said, ["lib/a.so is gone", "lib/b.so has changed"]);
+        assert_eq!(
+            said,
+            [
+                "lib/a.so is gone",
+                "lib/b.so has changed",
+                "lib/c.json has changed"
+            ]
+        );
         fs::write(path(NAME), "{").unwrap();
         assert_eq!(Marker::read(directory.path()).await, None);
     }

@@ -28,6 +28,15 @@ pub(crate) fn engine_that_needs(number: u64, needed: &str) -> Vec<u8> {
     pack(directory.path())
 }
 
+/// The same with a program of this machine in it, which asks for its C library or an older one.
+pub(crate) fn engine_with_program(number: u64) -> Vec<u8> {
+    let whole = engine(number, &[]);
+    let directory = tempfile::tempdir().unwrap();
+    unpack(&whole, directory.path());
+    std::fs::copy("/bin/true", directory.path().join("llama/tool")).unwrap();
+    pack(directory.path())
+}
+
 /// An archive whose one top folder is filled by `fill`.
 pub(crate) fn packed(fill: impl FnOnce(&Path)) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();

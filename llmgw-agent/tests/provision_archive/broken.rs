@@ -1,10 +1,13 @@
 //! Libraries that are missing, from the beginning or since.
 
 use llmgw_agent::provision::{BuildProblem, ProvisionError};
-use llmgw_core::{cluster::engine::EngineSource, error::Coded as _};
+use llmgw_core::{
+    cluster::engine::{EngineSource, WantedEngine},
+    error::Coded as _,
+};
 
 use crate::{
-    archives::{engine, engine_that_needs},
+    archives::{engine, engine_that_needs, engine_with_program},
     choice::{CPU, published},
     github::Github,
     site::{Site, sigill, wanted},
@@ -121,6 +124,93 @@ async fn a_library_that_no_package_has_is_missing_by_its_name() {
             .contains("libsecret-sauce.so.2 is missing, needed by libthing.so")
     );
     assert_eq!(site.asked_of_packages(), "");
+}
+
+#[tokio::test]
+async fn an_object_that_this_machine_cannot_load_is_refused_by_its_name() {
+    let narrow = [("libold.so", "\x7fELF\x01\x01\x01")];
+    let github = Github::of(published(&[(CPU, engine(10_991, &narrow))])).await;
+    let site = Site::new();
+    let error = site
+        .converge(
+            &site.provisioner(Some(&github)),
+            &wanted(EngineSource::Github),
+        )
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("libold.so") && text.contains("32-bit"),
+        "{text}"
+    );
+    assert!(site.prover.asked.lock().unwrap().is_empty());
+    let left = site.left();
+    assert!(
+        !left.iter().any(|file| file.starts_with("llamacpp")),
+        "{left:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_choice_that_does_not_work_any_more_is_forgotten() {
+    let github = Github::of(published(&[(
+        CPU,
+        engine_that_needs(10_991, "libgomp.so.1"),
+    )]))
+    .await;
+    let site = Site::new();
+    site.system(LIBGOMP);
+    let provisioner = site.provisioner(Some(&github));
+    let wish = wanted(EngineSource::Github);
+    site.converge(&provisioner, &wish).await.unwrap();
+    assert!(site.left().contains(&"llamacpp.json".to_owned()));
+    site.remove_from_system(LIBGOMP);
+    site.converge(&provisioner, &wish).await.unwrap_err();
+    assert!(!site.left().contains(&"llamacpp.json".to_owned()));
+}
+
+#[tokio::test]
+async fn an_object_for_a_newer_c_library_is_refused_with_both_versions() {
+    let github = Github::of(published(&[(CPU, engine_with_program(10_991))])).await;
+    let site = Site::new();
+    let banner = "GNU C Library (GNU libc) stable release version 2.1.\n";
+    std::fs::write(site.path("root/usr/lib64/libc.so.6"), banner).unwrap();
+    let wish = wanted(EngineSource::Github);
+    let error = site
+        .converge(&site.provisioner(Some(&github)), &wish)
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("tool") && text.contains("2.1"), "{text}");
+    assert_eq!(site.last().warnings[0].code, "glibc_too_old");
+    // On the machine that the program is from, it is well.
+    let banner = banner.replace("2.1", "2.99");
+    std::fs::write(site.path("root/usr/lib64/libc.so.6"), banner).unwrap();
+    site.converge(&site.provisioner(Some(&github)), &wish)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_build_of_the_same_name_from_other_archives_is_made_again() {
+    let github = Github::of(published(&[(CPU, engine(10_991, &[("old", "")]))])).await;
+    let site = Site::new();
+    let wish = wanted(EngineSource::Github);
+    site.converge(&site.provisioner(Some(&github)), &wish)
+        .await
+        .unwrap();
+    // The files of a release can be replaced; who asks anew gets those that are listed now.
+    let github = Github::of(published(&[(CPU, engine(10_991, &[("new", "")]))])).await;
+    let provisioner = site.provisioner(Some(&github));
+    let asked_anew = WantedEngine {
+        version: Some("b10991".to_owned()),
+        allow_missing_digest: ["another".to_owned()].into(),
+        ..wish
+    };
+    site.converge(&provisioner, &asked_anew).await.unwrap();
+    let directory = site.path("engines/llamacpp/b10991-cpu");
+    assert!(directory.join("new").exists() && !directory.join("old").exists());
+    provisioner.check(&asked_anew).await.unwrap();
 }
 
 #[tokio::test]

@@ -123,7 +123,9 @@ async fn a_file_that_is_gone_is_named_with_the_address() {
 
 #[tokio::test]
 async fn without_room_nothing_is_fetched_and_it_is_said_how_much_is_needed() {
-    let github = Github::of(published(&[(CPU, engine(10_991, &[]))])).await;
+    let archive = engine(10_991, &[]);
+    let packed = u64::try_from(archive.len()).unwrap();
+    let github = Github::of(published(&[(CPU, archive)])).await;
     let mut site = Site::new();
     site.reserve = Bytes(u64::MAX);
     let error = site
@@ -133,7 +135,71 @@ async fn without_room_nothing_is_fetched_and_it_is_said_how_much_is_needed() {
         )
         .await
         .unwrap_err();
-    assert!(matches!(error, ProvisionError::NoSpace { .. }), "{error:?}");
+    let ProvisionError::NoSpace { need, have, .. } = error else {
+        panic!("{error:?}");
+    };
+    // The archive, and what is unpacked of it.
+    assert_eq!((need, have), (Bytes(packed * 5), Bytes::ZERO));
     assert_eq!(github.downloads(), 0);
+    assert_eq!(site.left(), [""; 0]);
+    // What an earlier life has fetched of it needs no room any more.
+    let downloads = site.path("engines/downloads/b10991");
+    std::fs::create_dir_all(&downloads).unwrap();
+    std::fs::write(downloads.join(format!("{CPU}.partial")), [0; 10]).unwrap();
+    let error = site
+        .converge(
+            &site.provisioner(Some(&github)),
+            &wanted(EngineSource::Auto),
+        )
+        .await
+        .unwrap_err();
+    let ProvisionError::NoSpace { need, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(need, Bytes(packed * 5 - 10));
+}
+
+#[tokio::test]
+async fn an_archive_that_lies_there_is_used_only_with_its_digest() {
+    let archive = engine(10_991, &[]);
+    let github = Github::of(published(&[(CPU, archive.clone())])).await;
+    for (bytes, downloads) in [(&b"something else"[..], 1), (&archive, 1)] {
+        let site = Site::new();
+        let directory = site.path("engines/downloads/b10991");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(CPU), bytes).unwrap();
+        let provisioner = site.provisioner(Some(&github));
+        site.converge(&provisioner, &wanted(EngineSource::Github))
+            .await
+            .unwrap();
+        assert_eq!(github.downloads(), downloads);
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_digest_must_at_least_have_its_size() {
+    let github = Github::of(published(&[(CPU, engine(10_991, &[]))])).await;
+    let found = github
+        .client()
+        .by_tag("b10991", None, llmgw_core::clock::Timestamp(0))
+        .await
+        .unwrap();
+    let llmgw_core::releases::Answer::Release { mut release, .. } = found else {
+        panic!("an answer without a release");
+    };
+    let asset = &mut release.assets[0];
+    asset.sha256 = None;
+    asset.size = asset.size.map(|size| size + Bytes(1));
+    let wish = WantedEngine {
+        allow_missing_digest: [CPU.to_owned()].into(),
+        release: Some(llmgw_core::cluster::release::Resolution::Found { release }),
+        ..wanted(EngineSource::Github)
+    };
+    let site = Site::new();
+    let error = site
+        .converge(&site.provisioner(Some(&github)), &wish)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProvisionError::Fetch { .. }), "{error:?}");
     assert_eq!(site.left(), [""; 0]);
 }

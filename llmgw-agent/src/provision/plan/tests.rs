@@ -176,6 +176,30 @@ fn a_driver_runs_newer_minor_versions_of_its_major_version_but_older_ones_come_f
     assert!(only_newer.choices[0].line.contains("newer minor versions"));
     let older = plan(&of(release(48, &both)), &with_driver("12.6"), None).unwrap();
     assert_eq!(tried(&older)[..2], ["b10991 cuda-12.4", "b10991 cuda-12.8"]);
+    // Of several newer ones the nearest, which asks least of the driver.
+    let newer = plan(&of(release(48, &both)), &with_driver("12.2"), None).unwrap();
+    assert_eq!(tried(&newer)[..2], ["b10991 cuda-12.4", "b10991 cuda-12.8"]);
+}
+
+#[test]
+fn at_most_two_cuda_builds_are_tried() {
+    let three = [
+        CUDA_13, CUDART_13, CUDA_12, CUDART_12, CUDA_124, CUDART_124, CPU, VULKAN,
+    ];
+    let unknown = Machine {
+        gpus: Gpus {
+            cuda: None,
+            ..with_driver("13.3").gpus
+        },
+        ..with_driver("13.3")
+    };
+    for machine in [with_driver("13.3"), unknown] {
+        let plan = plan(&of(release(48, &three)), &machine, None).unwrap();
+        assert_eq!(
+            tried(&plan)[..3],
+            ["b10991 cuda-13.3", "b10991 cuda-12.8", "b10991 vulkan"]
+        );
+    }
 }
 
 #[test]
@@ -214,6 +238,13 @@ fn a_build_for_a_newer_c_library_is_passed_over_before_it_is_fetched() {
     let on_arm = plan(&of(release(48, ALL)), &arm, None).unwrap();
     assert_eq!(tried(&on_arm), [WHEEL]);
     assert!(on_arm.passed_over[0].reason.contains("glibc 2.38"));
+    // 2.4 is older than 2.38, though its text comes after.
+    let ancient = Machine {
+        glibc: Some(MinorVersion::new(2, 4)),
+        ..arm
+    };
+    let on_ancient = plan(&of(release(48, ALL)), &ancient, None).unwrap();
+    assert_eq!(tried(&on_ancient), [WHEEL]);
     // What is not known is not held against a machine.
     let unknown = Machine { glibc: None, ..arm };
     let on_unknown = plan(&of(release(48, ALL)), &unknown, None).unwrap();
@@ -250,6 +281,11 @@ fn a_missing_digest_is_a_refusal_unless_it_is_allowed_by_name() {
     let refused = plan(&of(bare.clone()), &BARE, None).unwrap();
     assert_eq!(tried(&refused), [WHEEL]);
     assert!(refused.passed_over[0].reason.contains(CPU));
+    let other = WantedEngine {
+        allow_missing_digest: [VULKAN.to_owned()].into(),
+        ..of(bare.clone())
+    };
+    assert_eq!(tried(&plan(&other, &BARE, None).unwrap()), [WHEEL]);
     let allowed = WantedEngine {
         allow_missing_digest: [CPU.to_owned()].into(),
         ..of(bare)

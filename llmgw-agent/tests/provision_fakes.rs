@@ -444,6 +444,28 @@ async fn a_program_at_a_path_is_asked_for_its_version() {
     assert!(matches!(installed.launch, Launch::Program { .. }));
 }
 
+/// What was downloaded may be anything: it gets what engines get, and leaves nothing behind.
+#[tokio::test]
+async fn a_program_sees_nothing_of_the_agents_environment_and_leaves_nothing() {
+    // Cargo's variables stand for an operator's secrets.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let home = tempfile::tempdir().unwrap();
+    let (seen, pid) = (home.path().join("seen"), home.path().join("pid"));
+    let text = format!(
+        "#!/bin/sh\n/usr/bin/env > '{}'\n/usr/bin/setsid /bin/sh -c 'echo $$ > \"{}\"; exec /bin/sleep 600' &\n\
+         while [ ! -s '{}' ]; do /bin/sleep 0.01; done\necho 'version: 10991 (abc1234)'\n",
+        seen.display(),
+        pid.display(),
+        pid.display(),
+    );
+    program(&text).await.unwrap();
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(!seen.contains("CARGO"), "{seen}");
+    let pid = std::fs::read_to_string(pid).unwrap();
+    let left = std::fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+    assert!(left.is_empty(), "{}", String::from_utf8_lossy(&left));
+}
+
 #[tokio::test]
 async fn a_program_that_is_not_the_engine_is_refused_with_what_it_did() {
     let problem = program("#!/bin/sh\necho hello\n").await.unwrap_err();

@@ -473,3 +473,21 @@ async fn parts_of_fetches_are_removed_once_nobody_has_wanted_them_for_a_week() {
     store.remove_abandoned().await;
     assert!(!shelf.exists());
 }
+
+/// Two models are of the same bytes, and the sources of one are wrong: that is no failure of the other.
+#[tokio::test]
+async fn who_waits_for_the_same_bytes_is_not_failed_by_the_sources_of_others() {
+    let bytes = part(0);
+    let server = Server::start(&[("/good.gguf", &bytes), ("/bad.gguf", b"other")], None).await;
+    let home = TempDir::new().unwrap();
+    let store = store(&home, |_| ());
+    let good = single(&format!("{}/good.gguf", server.base), &bytes);
+    let bad = single(&format!("{}/bad.gguf", server.base), &bytes);
+    // The wrong one comes first, and the other joins it.
+    let (wrong, right) = tokio::join!(get(&store, &bad), get(&store, &good));
+    assert_eq!(std::fs::read(right.unwrap()).unwrap(), bytes);
+    // Whoever fails is told of its own sources, or has what the other has fetched meanwhile.
+    if let Err(error) = wrong {
+        assert!(!error.to_string().contains("good.gguf"), "{error}");
+    }
+}

@@ -30,6 +30,7 @@ use serde::Serialize;
 use crate::{
     failure::Failure,
     flags::{CheckArgs, Output, SourceName},
+    interrupted,
 };
 
 /// What came of it.
@@ -71,7 +72,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = run(args, &wanted, &directory) => ended,
-            _ = tokio::signal::ctrl_c() => Err(Failure::plain("it was interrupted".to_owned())),
+            _ = interrupted() => Err(Failure::plain("it was interrupted".to_owned())),
         }
     });
     drop(directory);

@@ -78,6 +78,15 @@ fn run(args: RunArgs) -> Result<(), Failure> {
     ended
 }
 
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
 /// Orders the shutdown at the first SIGINT or SIGTERM, and cuts it short at the second: engines are still ended to
 /// their last process, and nothing that they compute is waited for.
 async fn until_signalled(

@@ -16,9 +16,8 @@ use llmgw_bundle::{
     limits::Limits,
 };
 use serde::Serialize;
-use tokio::signal::ctrl_c;
 
-use crate::{failure::Failure, flags::Output};
+use crate::{failure::Failure, flags::Output, interrupted};
 
 #[derive(Args, Debug)]
 pub(crate) struct UnpackArgs {
@@ -81,7 +80,7 @@ fn unless_interrupted<T: Send + 'static>(
             tokio::task::spawn_blocking(move || work(&|| asked.load(Ordering::Relaxed)));
         let ended = tokio::select! {
             ended = &mut working => ended,
-            interrupted = ctrl_c() => {
+            interrupted = interrupted() => {
                 // Without the signal there is nothing to wait for but the end.
                 cancelled.store(interrupted.is_ok(), Ordering::Relaxed);
                 working.await

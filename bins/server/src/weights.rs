@@ -6,6 +6,7 @@
 use std::{
     fs,
     io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -170,7 +171,13 @@ fn read(place: &Path, of: &Weights) -> Option<Findings> {
 
 fn write(place: &Path, kept: &Kept) -> io::Result<()> {
     let beside = place.with_extension("new");
-    let mut file = fs::File::create(&beside)?;
+    // An address may carry a secret.
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
     file.write_all(&serde_json::to_vec(kept)?)?;
     file.sync_all()?;
     fs::rename(beside, place)

@@ -2,13 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::Read as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use llmgw_core::units::Bytes;
+use rustix::fs::OFlags;
 
 use super::capture::{DiskSizes, Machine};
 
@@ -117,9 +119,31 @@ impl Root {
     /// The bytes of a file without noting them: for what is too large, or is nobody else's business.
     pub(super) fn read(&self, path: &Path, limit: u64) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        let file = File::open(self.path(path)).ok()?;
+        let file = self.open(path)?;
         file.take(limit).read_to_end(&mut bytes).ok()?;
         Some(bytes)
+    }
+
+    /// Opens what is a regular file, and of a captured tree what lies in it: a stranger's tree may hold links to files of
+    /// this machine, and pipes that nobody writes to.
+    fn open(&self, path: &Path) -> Option<File> {
+        let at = self.inside(self.path(path))?;
+        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).ok()?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(at)
+            .ok()?;
+        file.metadata().ok()?.is_file().then_some(file)
+    }
+
+    /// The path when it does not lead out of a captured tree.
+    fn inside(&self, at: PathBuf) -> Option<PathBuf> {
+        if self.machine().is_none() {
+            return Some(at);
+        }
+        let (real, top) = (at.canonicalize().ok()?, self.dir.canonicalize().ok()?);
+        real.starts_with(top).then_some(real)
     }
 
     /// Notes what a captured tree should hold at this path.
@@ -137,7 +161,7 @@ impl Root {
         path: impl AsRef<Path>,
         asked_for: impl Fn(&str) -> bool,
     ) -> Option<Vec<String>> {
-        let dir = self.path(path.as_ref());
+        let dir = self.inside(self.path(path.as_ref()))?;
         let mut names: Vec<String> = fs::read_dir(&dir)
             .ok()?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -258,5 +282,40 @@ mod tests {
             fs::write(dir.path().join("n"), text).unwrap();
             assert_eq!(root.number("n"), number, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_strangers_tree_is_not_left_and_nothing_in_it_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, secret) = (dir.path().join("tree"), dir.path().join("secret"));
+        fs::create_dir(&tree).unwrap();
+        fs::write(&secret, "secret").unwrap();
+        fs::write(tree.join("plain"), "plain").unwrap();
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, tree.join(name)).unwrap();
+        link(&secret, "out");
+        link(Path::new("../secret"), "up");
+        link(Path::new("plain"), "in");
+        link(dir.path(), "folder");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            tree.join("pipe"),
+            rustix::fs::FileType::Fifo,
+            mode,
+            0,
+        )
+        .unwrap();
+        let root = Root::captured(&tree, Machine::default());
+        assert_eq!(root.text("in").as_deref(), Some("plain"));
+        for name in ["out", "up", "pipe"] {
+            assert_eq!(root.text(name), None, "{name}");
+        }
+        assert_eq!(root.names("folder", |_| true), None);
+        // Of the machine itself links are followed, and pipes are not.
+        assert_eq!(
+            Root::system().text(tree.join("out")).as_deref(),
+            Some("secret")
+        );
+        assert_eq!(Root::system().text(tree.join("pipe")), None);
     }
 }

@@ -335,7 +335,7 @@ fn memory(cores: u32) -> Bytes {
 /// llama.cpp's variable for `--verbosity`.
 const VERBOSITY: &str = "LLAMA_ARG_LOG_VERBOSITY";
 /// Marks the processes of one check.
-const MARK: &str = "LLMGW_CHECK";
+pub(super) const MARK: &str = "LLMGW_CHECK";
 /// Enough to see what went wrong.
 const LAST_LINES: usize = 8;
 const LOG_IS_WRITTEN: Duration = Duration::from_millis(200);

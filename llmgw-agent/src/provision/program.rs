@@ -1,13 +1,16 @@
 //! Asking a server program what it is.
 
-use std::path::Path;
+use std::{convert::Infallible, future::pending, path::Path, time::Duration};
 
-use llmgw_core::{error::Chain, id::EngineName};
+use llmgw_core::{
+    error::Chain,
+    id::{EngineName, ReplicaId},
+};
 use rustix::fs::{Access, access};
 
-use super::{ProgramProblem, ProvisionError, Shop, problem::BuildProblem};
+use super::{ProgramProblem, ProvisionError, Shop, compute::MARK, problem::BuildProblem};
 use crate::{
-    command::{Helper, HelperError, Listener, Patience},
+    command::{Attended, Bounds, Finished, Helper, HelperError, Listener, Patience},
     engine::{InstalledEngine, Launch},
 };
 
@@ -48,16 +51,7 @@ pub(super) async fn version(
     directory: &Path,
     shop: &Shop,
 ) -> Result<u64, ProgramProblem> {
-    let helper = Helper {
-        program: path,
-        args: vec!["--version".into()],
-        env: &shop.config.marker_env,
-        without: NOT_INHERITED,
-        directory,
-        patience: Patience::Whole(shop.times.version),
-    };
-    let finished = helper
-        .run(&Listener::NONE)
+    let finished = ask(path, "--version", directory, shop.times.version, shop)
         .await
         .map_err(|error| match error {
             HelperError::Deadline { after, .. } => ProgramProblem::Slow(after),
@@ -75,21 +69,45 @@ pub(super) async fn version(
         .ok_or(ProgramProblem::NoVersion { said })
 }
 
+/// Runs the program with one argument to its end: with the environment that it is started with later and nothing of
+/// the agent's own, within bounds, and with nothing left of what it starts.
+async fn ask(
+    path: &Path,
+    argument: &str,
+    directory: &Path,
+    within: Duration,
+    shop: &Shop,
+) -> Result<Finished, HelperError> {
+    let env = shop.engine_env();
+    let helper = Helper {
+        program: path,
+        args: vec![argument.into()],
+        env: &env,
+        without: NOT_INHERITED,
+        directory,
+        patience: Patience::Whole(within),
+    };
+    let bounds = Bounds {
+        // Of all threads together.
+        cpu: within.saturating_mul(64),
+        memory: None,
+        mark: (MARK.into(), ReplicaId::generate().to_string().into()),
+    };
+    let asked = helper.attend(&bounds, &Listener::NONE, pending::<Infallible>());
+    match asked.await? {
+        Attended::Ended(finished) => Ok(finished),
+        Attended::Done(never) => match never {},
+    }
+}
+
 /// The devices that the program at `path` computes on, besides the processor.
 pub(super) async fn devices(
     path: &Path,
     directory: &Path,
     shop: &Shop,
 ) -> Result<(Vec<Device>, String), BuildProblem> {
-    let helper = Helper {
-        program: path,
-        args: vec!["--list-devices".into()],
-        env: &shop.config.marker_env,
-        without: NOT_INHERITED,
-        directory,
-        patience: Patience::Whole(shop.times.devices),
-    };
-    match helper.run(&Listener::NONE).await {
+    let asked = ask(path, "--list-devices", directory, shop.times.devices, shop).await;
+    match asked {
         Ok(finished) => {
             let found = finished.lines.iter().filter_map(|line| Device::parse(line));
             let said = if finished.status.success() {
@@ -106,18 +124,8 @@ pub(super) async fn devices(
 
 /// What the program at `path` prints when it lists its devices.
 pub(super) async fn listing(path: &Path, directory: &Path, shop: &Shop) -> Vec<String> {
-    let helper = Helper {
-        program: path,
-        args: vec!["--list-devices".into()],
-        env: &shop.config.marker_env,
-        without: NOT_INHERITED,
-        directory,
-        patience: Patience::Whole(shop.times.devices),
-    };
-    helper
-        .run(&Listener::NONE)
-        .await
-        .map_or_else(|_| Vec::new(), |finished| finished.lines)
+    let asked = ask(path, "--list-devices", directory, shop.times.devices, shop).await;
+    asked.map_or_else(|_| Vec::new(), |finished| finished.lines)
 }
 
 /// A device that a build lists.

@@ -22,7 +22,7 @@ use super::{
     check::Proof,
     gpus::Turn,
     model,
-    serve::{drain, serve},
+    serve::{drain, keep_log_short, serve},
 };
 use crate::{
     engine::{InstalledEngine, LaunchRequest},
@@ -72,13 +72,22 @@ pub(super) async fn run(shared: &Shared, order: Order) {
                 .get(&id)
                 .is_some_and(|status| status.state == ReplicaState::Ready);
             shared.update(id, |status| status.state = ReplicaState::Draining);
-            if let Some(entry) = entry.as_ref().filter(|_| was_ready) {
-                drain(shared, entry).await;
+            match &entry {
+                Some(entry) => {
+                    let ending = async {
+                        if was_ready {
+                            drain(shared, entry).await;
+                        }
+                        ask_to_end(shared, entry).await;
+                        stop(shared, &order.spec).await;
+                    };
+                    tokio::select! {
+                        () = ending => {}
+                        never = keep_log_short(shared, entry) => match never {},
+                    }
+                }
+                None => stop(shared, &order.spec).await,
             }
-            if let Some(entry) = &entry {
-                ask_to_end(shared, entry).await;
-            }
-            stop(shared, &order.spec).await;
             shared.update(id, |status| {
                 status.state = ReplicaState::Stopped;
                 status.endpoint = None;

@@ -84,9 +84,10 @@ async fn measure(shared: &Shared, entry: &LedgerEntry, turn: Turn) {
     }
 }
 
-async fn keep_log_short(shared: &Shared, entry: &LedgerEntry) -> Infallible {
+/// Cuts the log again and again: an engine may write a gigabyte between two of its health checks.
+pub(super) async fn keep_log_short(shared: &Shared, entry: &LedgerEntry) -> Infallible {
     loop {
-        tokio::time::sleep(shared.config.timing.check_every).await;
+        tokio::time::sleep(shared.config.timing.check_every.min(LOG_EVERY)).await;
         let log = entry.log.clone();
         if let Err(error) = blocking(move || log::trim(&log)).await {
             tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
@@ -265,6 +266,9 @@ pub(super) async fn drain(shared: &Shared, entry: &LedgerEntry) {
         tracing::warn!(replica = %entry.spec.id, "requests in flight are cut off");
     }
 }
+
+/// The engine's log may grow for so long.
+const LOG_EVERY: Duration = Duration::from_millis(500);
 
 /// Health checks in a row.
 const MISSES: u32 = 3;

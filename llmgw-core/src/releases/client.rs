@@ -86,6 +86,13 @@ impl ReleaseClient {
             url: shown(&url),
             source,
         })?;
+        if release.tag != tag {
+            return Err(ReleaseError::OtherRelease {
+                tag: tag.to_owned(),
+                got: release.tag,
+                url: shown(&url),
+            });
+        }
         let etag = head
             .get(ETAG)
             .and_then(|value| value.to_str().ok())
@@ -122,6 +129,23 @@ impl ReleaseClient {
     }
 
     async fn ask(
+        &self,
+        url: &Url,
+        etag: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Reply, ReleaseError> {
+        match timeout(WHOLE, self.follow(url, etag, now)).await {
+            Ok(reply) => reply,
+            // Byte by byte it would never stall.
+            Err(_) => Err(ReleaseError::Fetch(FetchError::Stalled {
+                url: shown(url),
+                got: Bytes::ZERO,
+                after: WHOLE,
+            })),
+        }
+    }
+
+    async fn follow(
         &self,
         url: &Url,
         etag: Option<&str>,
@@ -317,5 +341,7 @@ fn encoded(tag: &str) -> String {
 
 /// A renamed repository answers with one redirect.
 const MAX_REDIRECTS: usize = 3;
+/// For a whole answer: a list has some hundred kilobytes.
+const WHOLE: Duration = Duration::from_secs(60);
 /// The API's window is an hour; a longer wait is a clock that is wrong.
 const MAX_WAIT: Duration = Duration::from_secs(3_600);

@@ -18,6 +18,16 @@ pub enum ReleaseError {
         /// The list.
         url: String,
     },
+    /// What came is another release.
+    #[error("{url} was asked for the release {tag} and describes {got}")]
+    OtherRelease {
+        /// What was asked for.
+        tag: String,
+        /// What came.
+        got: String,
+        /// The address.
+        url: String,
+    },
     /// None of the last releases carries a build for Linux.
     #[error("none of the last releases at {url} carries a build for Linux")]
     NoBuilds {
@@ -53,7 +63,7 @@ impl Coded for ReleaseError {
         match self {
             Self::NoSuchRelease { .. } | Self::NoBuilds { .. } => Code::NotFound,
             Self::Limited { .. } => Code::Unavailable,
-            Self::Malformed { .. } => Code::UpstreamError,
+            Self::Malformed { .. } | Self::OtherRelease { .. } => Code::UpstreamError,
             Self::Fetch(error) => error.code(),
         }
     }
@@ -72,7 +82,7 @@ impl Coded for ReleaseError {
             Self::Limited { .. } => {
                 "wait, or let the control plane have a token of GitHub: the limit is per address without one"
             }
-            Self::Malformed { .. } => {
+            Self::Malformed { .. } | Self::OtherRelease { .. } => {
                 "a proxy may have answered instead; name a mirror, or use the source wheel"
             }
             Self::Fetch(error) => return error.hint(),

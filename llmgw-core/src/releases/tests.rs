@@ -234,3 +234,16 @@ async fn an_api_that_nobody_answers_is_unreachable() {
         .unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
 }
+
+#[tokio::test]
+async fn another_release_than_the_one_that_was_asked_for_is_not_taken() {
+    let other = answer("200 OK", "", &release("b1", &[CPU]));
+    let (base, _questions) = server(vec![other]).await;
+    let error = client(&base).by_tag("b10991", None, NOW).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("was asked for the release b10991 and describes b1"),
+        "{error}"
+    );
+}

@@ -70,7 +70,7 @@ async def test_a_model_is_added_explained_and_removed(server: Server) -> None:
 def test_what_the_server_refuses_comes_through_whole(server: Server) -> None:
     client = server.client()
     with pytest.raises(llmgw.ConfigError, match="sha256") as caught:
-        client.add(DEFINITION | {"source": "hf:owner/repo/x.gguf"})
+        client.add(DEFINITION | {"source": "https://weights.example/x.gguf"})
     assert caught.value.hint is not None
     with pytest.raises(llmgw.AccessError):
         llmgw.Client(server.url, "wrong").summary()

@@ -703,7 +703,7 @@ class Provision:
 
     @property
     def state(self) -> Literal["pending", "waiting", "installing", "installed", "failed", "unknown"]:
-        """The step: `pending`, `waiting`, `installing`, `installed`, `failed` or `unknown`; `to_dict` has its details."""
+        """The step: `pending`, `waiting`, `installing`, `installed`, `failed`, `unknown`; `to_dict` has details."""
 
     @property
     def choice(self) -> str | None:
@@ -737,7 +737,6 @@ class UnhealthyGpu:
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
-
 @final
 class FabricPort:
     """A node's port on a network that shards may span."""
@@ -767,7 +766,6 @@ class FabricPort:
 
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
-
 
 @final
 class Node:

@@ -64,9 +64,12 @@ fn apart_they_reach_the_same_and_each_survives_the_other_real_engine() {
     assert_eq!(pair.replica(), replica);
     assert!(pair.token() > 0);
     let is_engine = |process: &String| {
-        // Each has a launcher beside it, which reaps what it leaves.
-        let line = fs::read(Path::new(process).join("cmdline")).unwrap_or_default();
-        !line.starts_with(b"llmgw-launcher\0")
+        let read = |name| fs::read(Path::new(process).join(name)).unwrap_or_default();
+        // Not what looks at the installation again; and each has a launcher beside it, which reaps what it leaves.
+        let mark = b"\0LLMGW_REPLICA=";
+        let environ = [b"\0", &read("environ")[..]].concat();
+        environ.windows(mark.len()).any(|found| found == mark)
+            && !read("cmdline").starts_with(b"llmgw-launcher\0")
     };
     let mut engines = pair.engines();
     engines.retain(is_engine);

@@ -1,38 +1,15 @@
 //! What every [`ProcessRuntime`] must do, as checks that anyone can run on theirs.
 //!
-//! ```no_run
-//! use std::{path::Path, sync::Arc};
+//! A [`ProcessFixture`] says how processes are described to a runtime and looks for itself at what runs;
+//! [`conformance`] gets a new one for each check:
 //!
-//! use llmgw_agent::{
-//!     process::{ProcessError, ProcessRuntime, ProcessStart, identity::ProcessIdentity},
-//!     testing::{
-//!         Script, ScriptedRuntime, World,
-//!         process::{Behaviour, ProcessFixture, conformance},
-//!     },
-//! };
-//! use llmgw_core::id::ReplicaId;
+//! ```
+//! use llmgw_agent::testing::process::{ProcessFixture, conformance};
 //!
-//! struct InMemory(World);
-//!
-//! #[async_trait::async_trait]
-//! impl ProcessFixture for InMemory {
-//!     async fn open(&self) -> Result<Arc<dyn ProcessRuntime>, ProcessError> {
-//!         let program = |_: &ProcessStart| Ok(Script::default());
-//!         Ok(Arc::new(ScriptedRuntime::new(self.0.clone(), program)))
-//!     }
-//! #   fn start(&self, _: ReplicaId, _: &Behaviour) -> ProcessStart { unimplemented!() }
-//!     // How a process is described that does so, and what the world is, beside the runtime: see the trait.
-//! #   async fn running(&self, _: ReplicaId) -> Vec<ProcessIdentity> { Vec::new() }
-//! #   async fn is_running(&self, _: &ProcessIdentity) -> bool { false }
-//! #   async fn kill(&self, _: &ProcessIdentity) {}
-//! #   async fn stranger(&self) -> ProcessIdentity { unimplemented!() }
-//! #   fn finds(&self, _: llmgw_agent::testing::process::ChildKind) -> bool { true }
+//! async fn check(fixture: impl ProcessFixture + Clone) -> Result<(), Box<dyn std::error::Error>> {
+//!     conformance(|| async { fixture.clone() }).await?;
+//!     Ok(())
 //! }
-//!
-//! # async fn check() -> Result<(), Box<dyn std::error::Error>> {
-//! conformance(|| async { InMemory(World::new()) }).await?;
-//! # Ok(())
-//! # }
 //! ```
 
 mod lives;

@@ -165,7 +165,7 @@ async fn a_disk_that_fills_up_is_said_and_nothing_but_a_partial_file_is_left() {
 
 /// Run again by the others: installs what it is told to, and says each step.
 #[tokio::test]
-#[ignore = "it is the victim of the others"]
+#[ignore = "is started, and killed, by the tests of this file"]
 async fn victim_of_the_others() {
     let told = told_by_environment();
     let site = Site::at(Path::new(&told.0));

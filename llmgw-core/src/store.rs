@@ -1,7 +1,8 @@
-//! What must survive a restart: models that were added, keys, usage, the audit log, and who leads.
+//! What must survive a restart: models that were added, orders, keys, usage, the audit log, and who leads.
 //!
 //! # What we store, and what we do not
-//! *Intent* is stored: models, keys. *Accounts* are stored: usage, and who did what. *Facts* are not: nodes,
+//! *Intent* is stored: models, orders, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
+//! was measured. *Facts* are not: nodes,
 //! replicas and what they do are told by agents, and are known again a heartbeat after a restart. Secrets are not
 //! stored; a key is kept as its keyed hash.
 
@@ -15,6 +16,7 @@ mod postgres;
 mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,13 +28,15 @@ pub use self::faulty::{Call, Fault, Faults, FaultyStore};
 pub use self::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
-pub use self::{memory::MemoryStore, open::open};
+pub use self::{memory::MemoryStore, open::open, write::Write};
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
+        capacity::Capacity,
         catalog::Model,
+        order::StoredOrder,
     },
     error::{Code, Coded},
     id::{KeyId, ModelName},
@@ -61,6 +65,10 @@ use crate::{
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Says in a few words what and where this store is, without a password: for people.
     fn describe(&self) -> String;
+
+    /// Whether what is written outlives this process. One that does not is for trying things out: the control plane
+    /// takes no order then that a restart would undo.
+    fn is_lasting(&self) -> bool;
 
     /// Takes the lease for `holder`, or fails with [`StoreError::Held`] while another's has not run out.
     ///
@@ -100,6 +108,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a key. Fenced. Says whether it was there.
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError>;
+
+    /// The orders that stand, by kind, then by name within it (in the order of their bytes). Those of a kind that
+    /// this release does not know, for a newer one has written them, are passed over and kept.
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError>;
+
+    /// All admin tokens, by id. Those with a role that this release does not know are passed over: they open nothing.
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError>;
+
+    /// What was measured, by model, then by profile (in the order of their bytes). What this release can't read is
+    /// passed over: it is measured again.
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError>;
+
+    /// Makes these changes, in this order, and appends the entry of the audit log that tells of them: all of it, or
+    /// nothing. Fenced. The entry is appended as by [`append_audit`](Self::append_audit), and is returned as it stands
+    /// there.
+    ///
+    /// Fails with [`StoreError::Exists`] when a change adds what is there already.
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError>;
 
     /// Appends usage, all or nothing. Not fenced: every gateway writes its own. A request that is there already
     /// is passed over, so that a batch may be written again after a failure. A count of tokens beyond 2^63 - 1,
@@ -291,6 +322,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).describe()
     }
 
+    fn is_lasting(&self) -> bool {
+        (**self).is_lasting()
+    }
+
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
         (**self).acquire_lease(holder, ttl).await
     }
@@ -329,6 +364,27 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         (**self).delete_key(epoch, id).await
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        (**self).orders().await
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        (**self).tokens().await
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        (**self).capacities().await
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        (**self).commit(epoch, writes, entry).await
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {

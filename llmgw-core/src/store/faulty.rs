@@ -9,12 +9,14 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
+use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
+        capacity::Capacity,
+        order::StoredOrder,
     },
     id::{KeyId, ModelName},
 };
@@ -68,6 +70,14 @@ pub enum Call {
     InsertKey,
     /// [`Store::delete_key`].
     DeleteKey,
+    /// [`Store::orders`].
+    Orders,
+    /// [`Store::tokens`].
+    Tokens,
+    /// [`Store::capacities`].
+    Capacities,
+    /// [`Store::commit`].
+    Commit,
     /// [`Store::append_usage`].
     AppendUsage,
     /// [`Store::usage_totals`].
@@ -136,6 +146,10 @@ impl<S: Store> Store for FaultyStore<S> {
         format!("{} with faults", self.inner.describe())
     }
 
+    fn is_lasting(&self) -> bool {
+        self.inner.is_lasting()
+    }
+
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
         let work = self.inner.acquire_lease(holder, ttl);
         self.pass(Call::AcquireLease, work).await
@@ -182,6 +196,28 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         let work = self.inner.delete_key(epoch, id);
         self.pass(Call::DeleteKey, work).await
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        self.pass(Call::Orders, self.inner.orders()).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        self.pass(Call::Tokens, self.inner.tokens()).await
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        self.pass(Call::Capacities, self.inner.capacities()).await
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let work = self.inner.commit(epoch, writes, entry);
+        self.pass(Call::Commit, work).await
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {

@@ -4,6 +4,8 @@
 //! Everything, in ordered maps behind one lock, until the last handle is dropped. The lock is held for a decision
 //! and never across an await, so that every call is atomic and no future can be dropped half-way through.
 
+mod kept;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -13,12 +15,15 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageTotal};
+use self::kept::Kept;
+use super::{AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
 use crate::{
     clock::{Clock, Timestamp},
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, ChainHead, NewAuditEntry},
+        capacity::Capacity,
+        order::StoredOrder,
     },
     id::{KeyId, ModelName, RequestId},
     units::Tokens,
@@ -29,14 +34,14 @@ use crate::{
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     state: Arc<Mutex<State>>,
+    forgets: bool,
 }
 
 #[derive(Default)]
 struct State {
     epoch: u64,
     held: Option<Held>,
-    models: BTreeMap<ModelName, StoredModel>,
-    keys: BTreeMap<KeyId, ApiKey>,
+    kept: Kept,
     usage: BTreeMap<RequestId, UsageRecord>,
     /// The entry with number n is at n - 1.
     audit: Vec<AuditEntry>,
@@ -57,6 +62,17 @@ impl MemoryStore {
         Self {
             clock,
             state: Arc::default(),
+            forgets: false,
+        }
+    }
+
+    /// The same, which says of itself that it forgets with this process. One that does not say so stands in for a store
+    /// that lasts, in tests.
+    #[must_use]
+    pub fn forgetting(self) -> Self {
+        Self {
+            forgets: true,
+            ..self
         }
     }
 
@@ -80,6 +96,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn describe(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn is_lasting(&self) -> bool {
+        !self.forgets
     }
 
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
@@ -132,42 +152,57 @@ impl Store for MemoryStore {
     }
 
     async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
-        Ok(self.state().models.values().cloned().collect())
+        Ok(self.state().kept.models.values().cloned().collect())
     }
 
     async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
-        let mut state = self.fenced(epoch)?;
-        let name = model.model.name();
-        if state.models.contains_key(name) {
-            return Err(StoreError::Exists {
-                what: format!("model {name}"),
-            });
-        }
-        state.models.insert(name.clone(), model.clone());
-        Ok(())
+        let write = Write::AddModel(Box::new(model.clone()));
+        self.fenced(epoch)?.kept.apply(&write).map(drop)
     }
 
     async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
-        Ok(self.fenced(epoch)?.models.remove(name).is_some())
+        let write = Write::RemoveModel(name.clone());
+        self.fenced(epoch)?.kept.apply(&write)
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
-        Ok(self.state().keys.values().cloned().collect())
+        Ok(self.state().kept.keys.values().cloned().collect())
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        let mut state = self.fenced(epoch)?;
-        if state.keys.contains_key(&key.id) {
-            return Err(StoreError::Exists {
-                what: key.id.to_string(),
-            });
-        }
-        state.keys.insert(key.id, key.clone());
-        Ok(())
+        let write = Write::AddKey(key.clone());
+        self.fenced(epoch)?.kept.apply(&write).map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
-        Ok(self.fenced(epoch)?.keys.remove(&id).is_some())
+        self.fenced(epoch)?.kept.apply(&Write::RemoveKey(id))
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        Ok(self.state().kept.orders.values().cloned().collect())
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        Ok(self.state().kept.tokens.values().cloned().collect())
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        Ok(self.state().kept.capacities.values().cloned().collect())
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        let mut state = self.fenced(epoch)?;
+        let mut kept = state.kept.clone();
+        for write in writes {
+            kept.apply(write)?;
+        }
+        state.kept = kept;
+        Ok(state.append(entry))
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
@@ -205,14 +240,7 @@ impl Store for MemoryStore {
         epoch: Epoch,
         entry: &NewAuditEntry,
     ) -> Result<AuditEntry, StoreError> {
-        let mut state = self.fenced(epoch)?;
-        let head = state
-            .audit
-            .last()
-            .map_or(ChainHead::EMPTY, AuditEntry::head);
-        let entry = AuditEntry::chained(head, entry);
-        state.audit.push(entry.clone());
-        Ok(entry)
+        Ok(self.fenced(epoch)?.append(entry))
     }
 
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
@@ -238,6 +266,13 @@ impl State {
     /// Whether `epoch` was the last to take the lease and did not give it up; it may have run out.
     fn is_led_by(&self, epoch: Epoch) -> bool {
         self.held.is_some() && self.epoch == epoch.0
+    }
+
+    fn append(&mut self, entry: &NewAuditEntry) -> AuditEntry {
+        let head = self.audit.last().map_or(ChainHead::EMPTY, AuditEntry::head);
+        let entry = AuditEntry::chained(head, entry);
+        self.audit.push(entry.clone());
+        entry
     }
 }
 

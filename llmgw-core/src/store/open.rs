@@ -18,7 +18,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
         .split_once(':')
         .ok_or_else(|| refused(url, "it names no kind of store"))?;
     match scheme {
-        "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new(Arc::new(SystemClock::new())))),
+        "memory" if rest.is_empty() => {
+            let store = MemoryStore::new(Arc::new(SystemClock::new()));
+            Ok(Arc::new(store.forgetting()))
+        }
         "memory" => Err(refused(url, "a memory store has no name")),
         "sqlite" => open_sqlite(url, rest).await,
         "postgres" | "postgresql" if rest.starts_with("//") => open_postgres(url).await,

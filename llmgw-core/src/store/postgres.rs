@@ -5,7 +5,8 @@
 //! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
 //! (definitions: intent), `api_key` (names and keyed hashes; the secret is not stored), `usage` (a row for each
 //! request: accounts), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
-//! (one row: the last entry's number and hash). Nodes and replicas are not stored: agents tell them.
+//! (one row: the last entry's number and hash), `standing_order` (what operators ordered: intent), `operator_token`
+//! (who may use the admin API, as keyed hashes) and `capacity` (what models were measured to do). Nodes and replicas are not stored: agents tell them.
 //!
 //! # How
 //! * A fenced write begins with `SELECT … FOR SHARE` on the lease row, and who takes the lease locks that row
@@ -24,6 +25,8 @@
 //! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
 //!   than twice its length counts as run out.
 
+mod writes;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
@@ -34,14 +37,16 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, open,
-    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write, open,
+    rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
 };
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
+        capacity::Capacity,
+        order::StoredOrder,
     },
     id::{KeyId, ModelName},
 };
@@ -155,6 +160,10 @@ impl Store for PostgresStore {
         self.place.clone()
     }
 
+    fn is_lasting(&self) -> bool {
+        true
+    }
+
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
         let doing = "taking the lease";
         bounded(doing, async {
@@ -249,43 +258,12 @@ impl Store for PostgresStore {
     }
 
     async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
-        let doing = "adding a model";
-        let definition = rows::definition(model)?;
-        bounded(doing, async {
-            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
-            let inserted = sqlx::query(
-                "INSERT INTO llmgw.model (name, definition, added_at) VALUES ($1, $2, $3)
-                 ON CONFLICT DO NOTHING",
-            )
-            .bind(model.model.name().as_str())
-            .bind(definition)
-            .bind(model.added_at.0)
-            .execute(&mut *transaction)
-            .await
-            .map_err(failed(doing))?;
-            if inserted.rows_affected() == 0 {
-                return Err(StoreError::Exists {
-                    what: format!("model {}", model.model.name()),
-                });
-            }
-            transaction.commit().await.map_err(failed(doing))
-        })
-        .await
+        let write = Write::AddModel(Box::new(model.clone()));
+        self.write(epoch, &write).await.map(drop)
     }
 
     async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
-        let doing = "removing a model";
-        bounded(doing, async {
-            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
-            let deleted = sqlx::query("DELETE FROM llmgw.model WHERE name = $1")
-                .bind(name.as_str())
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed(doing))?;
-            transaction.commit().await.map_err(failed(doing))?;
-            Ok(deleted.rows_affected() > 0)
-        })
-        .await
+        self.write(epoch, &Write::RemoveModel(name.clone())).await
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -301,43 +279,34 @@ impl Store for PostgresStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        let doing = "adding a key";
-        bounded(doing, async {
-            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
-            let inserted = sqlx::query(
-                "INSERT INTO llmgw.api_key (id, name, hash, created_at) VALUES ($1, $2, $3, $4)
-                 ON CONFLICT DO NOTHING",
-            )
-            .bind(key.id.as_uuid())
-            .bind(&key.name)
-            .bind(key.hash.0.as_slice())
-            .bind(key.created_at.0)
-            .execute(&mut *transaction)
+        self.write(epoch, &Write::AddKey(key.clone()))
             .await
-            .map_err(failed(doing))?;
-            if inserted.rows_affected() == 0 {
-                return Err(StoreError::Exists {
-                    what: key.id.to_string(),
-                });
-            }
-            transaction.commit().await.map_err(failed(doing))
-        })
-        .await
+            .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
-        let doing = "removing a key";
-        bounded(doing, async {
-            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
-            let deleted = sqlx::query("DELETE FROM llmgw.api_key WHERE id = $1")
-                .bind(id.as_uuid())
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed(doing))?;
-            transaction.commit().await.map_err(failed(doing))?;
-            Ok(deleted.rows_affected() > 0)
-        })
-        .await
+        self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        self.list_orders().await
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        self.list_tokens().await
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        self.list_capacities().await
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        self.commit_all(epoch, writes, entry).await
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
@@ -378,35 +347,7 @@ impl Store for PostgresStore {
         epoch: Epoch,
         entry: &NewAuditEntry,
     ) -> Result<AuditEntry, StoreError> {
-        let doing = "appending to the audit log";
-        bounded(doing, async {
-            let mut transaction = self.begin_fenced(epoch, LOCK_TO_WRITE, doing).await?;
-            let head: HeadRow = sqlx::query_as(LOCK_HEAD)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(failed(doing))?;
-            let entry = AuditEntry::chained(rows::head(head)?, entry);
-            sqlx::query(APPEND_AUDIT)
-                .bind(rows::seq(entry.seq))
-                .bind(entry.at.0)
-                .bind(&entry.actor)
-                .bind(&entry.action)
-                .bind(&entry.subject)
-                .bind(entry.previous.0.as_slice())
-                .bind(entry.hash.0.as_slice())
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed(doing))?;
-            sqlx::query("UPDATE llmgw.audit_head SET seq = $1, hash = $2")
-                .bind(rows::seq(entry.seq))
-                .bind(entry.hash.0.as_slice())
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed(doing))?;
-            transaction.commit().await.map_err(failed(doing))?;
-            Ok(entry)
-        })
-        .await
+        self.commit_all(epoch, &[], entry).await
     }
 
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
@@ -495,6 +436,11 @@ const MIGRATIONS: &[MigrationText] = &[
         "audit",
         include_str!("../../migrations/postgres/0002_audit.sql"),
     ),
+    (
+        3,
+        "orders",
+        include_str!("../../migrations/postgres/0003_orders.sql"),
+    ),
 ];
 
 /// "llmgw" in ASCII: tells our lock from those of others in the same database.
@@ -555,13 +501,6 @@ const APPEND: &str = "
         $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]
     )
     ON CONFLICT DO NOTHING";
-
-/// Whoever appends waits here for whoever appended before, and reads what that one left.
-const LOCK_HEAD: &str = "SELECT seq, hash FROM llmgw.audit_head FOR UPDATE";
-
-const APPEND_AUDIT: &str = "
-    INSERT INTO llmgw.audit (seq, at, actor, action, subject, previous, hash)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash

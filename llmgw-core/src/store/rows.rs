@@ -12,17 +12,28 @@ use super::{AUDIT_PAGE, StoreError, StoredModel, UsageTotal};
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, KeyHash},
+        account::{ApiKey, KeyHash, OperatorToken},
         audit::{AuditEntry, ChainHead},
+        capacity::Capacity,
+        order::{StoredOrder, Subject},
         weights::Sha256Digest,
     },
-    id::KeyId,
+    id::{KeyId, TokenId},
     units::Tokens,
 };
 
 /// `name, definition, added_at`: a model is kept in its serial form, so that a new field of a definition needs
 /// no new column.
 pub(super) type ModelRow = (String, String, i64);
+
+/// `kind, name, definition`: an order is kept in its serial form too.
+pub(super) type OrderRow = (String, String, String);
+
+/// `id, name, role, hash, created_at`.
+pub(super) type TokenRow = (Uuid, String, String, Vec<u8>, i64);
+
+/// `model, profile, definition`.
+pub(super) type CapacityRow = (String, String, String);
 
 /// `id, name, hash, created_at`.
 pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64);
@@ -43,13 +54,6 @@ pub(super) type HeadRow = (i64, Vec<u8>);
 /// A migration: its version, what it is about, and its text.
 pub(super) type MigrationText = (i64, &'static str, &'static str);
 
-pub(super) fn definition(model: &StoredModel) -> Result<String, StoreError> {
-    serde_json::to_string(&model.model).map_err(|source| StoreError::Refused {
-        doing: "writing a model as JSON",
-        source: source.into(),
-    })
-}
-
 pub(super) fn model((name, definition, added_at): ModelRow) -> Result<StoredModel, StoreError> {
     match serde_json::from_str(&definition) {
         Ok(model) => Ok(StoredModel {
@@ -60,6 +64,69 @@ pub(super) fn model((name, definition, added_at): ModelRow) -> Result<StoredMode
             what: format!("model {name}"),
             source: source.into(),
         }),
+    }
+}
+
+pub(super) fn json<T: serde::Serialize>(
+    doing: &'static str,
+    value: &T,
+) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|source| StoreError::Refused {
+        doing,
+        source: source.into(),
+    })
+}
+
+/// `None` for an order of a kind that this release does not know.
+pub(super) fn order((kind, name, definition): OrderRow) -> Option<Result<StoredOrder, StoreError>> {
+    if !Subject::KINDS.contains(&kind.as_str()) {
+        tracing::warn!(
+            kind,
+            name,
+            "an order that a newer release gave is not known and not followed"
+        );
+        return None;
+    }
+    let read = serde_json::from_str(&definition).map_err(|source| StoreError::Unreadable {
+        what: format!("order {kind} {name}"),
+        source: source.into(),
+    });
+    Some(read)
+}
+
+/// `None` for a token whose role this release does not know.
+pub(super) fn token(
+    (id, name, role, hash, created_at): TokenRow,
+) -> Option<Result<OperatorToken, StoreError>> {
+    let id = TokenId::from_uuid(id);
+    let Ok(role) = role.parse() else {
+        tracing::warn!(%id, role, "an admin token has a role that is not known, and opens nothing");
+        return None;
+    };
+    let hash: Result<[u8; 32], _> = hash.try_into();
+    Some(match hash {
+        Ok(hash) => Ok(OperatorToken {
+            id,
+            name,
+            role,
+            hash: KeyHash(hash),
+            created_at: Timestamp(created_at),
+        }),
+        Err(_) => Err(StoreError::Unreadable {
+            what: id.to_string(),
+            source: "its hash has not 32 bytes".into(),
+        }),
+    })
+}
+
+/// `None` for a measurement that this release can't read.
+pub(super) fn capacity((model, profile, definition): CapacityRow) -> Option<Capacity> {
+    match serde_json::from_str(&definition) {
+        Ok(capacity) => Some(capacity),
+        Err(error) => {
+            tracing::warn!(model, profile, %error, "a measurement can't be read and is passed over");
+            None
+        }
     }
 }
 
@@ -285,7 +352,19 @@ mod tests {
         let error = audit_entry(row).unwrap_err();
         assert_eq!(error.to_string(), "reading audit entry 7 from the store");
         assert!(head((7, vec![])).is_err());
+        let order = order(("hold".into(), "north".into(), "{}".into())).unwrap();
+        let error = order.unwrap_err().to_string();
+        assert_eq!(error, "reading order hold north from the store");
         assert!(total(("a b".into(), Uuid::nil(), 1, 0, 0, 0, 0, 0)).is_err());
+    }
+
+    #[test]
+    fn what_a_newer_release_wrote_is_passed_over() {
+        assert!(order(("frob".into(), "x".into(), "?".into())).is_none());
+        let token_of =
+            |role: &str| token((Uuid::nil(), "a".into(), role.into(), vec![0; 32], 0)).is_some();
+        assert!(token_of("viewer") && !token_of("emperor"));
+        assert!(capacity(("m".into(), "p".into(), "{\"speed\":3}".into())).is_none());
     }
 
     #[test]

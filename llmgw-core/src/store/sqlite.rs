@@ -8,6 +8,9 @@
 //! | `api_key` | name and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
+//! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
+//! | `operator_token` | name, role and keyed hash | who may use the admin API; the secret is not stored |
+//! | `capacity` | what a model was measured to do on a profile, as JSON | measuring takes minutes |
 //! | `audit_head` | one row: the last entry's number and hash | numbers are given once, even if rows were removed by hand |
 //!
 //! Nodes, replicas and what is on their disks are not stored: agents tell it, and it is known again a heartbeat
@@ -24,6 +27,8 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod writes;
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -39,14 +44,16 @@ use sqlx::{
 };
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal,
-    rows::{self, AuditRow, HeadRow, KeyRow, MigrationText, ModelRow, TotalRow},
+    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write,
+    rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow},
 };
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
+        capacity::Capacity,
+        order::StoredOrder,
     },
     id::{KeyId, ModelName},
 };
@@ -177,6 +184,10 @@ impl Store for SqliteStore {
         format!("sqlite:{}", self.path.display())
     }
 
+    fn is_lasting(&self) -> bool {
+        true
+    }
+
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
         let doing = "taking the lease";
         let mut transaction = self.begin(doing).await?;
@@ -253,37 +264,12 @@ impl Store for SqliteStore {
     }
 
     async fn insert_model(&self, epoch: Epoch, model: &StoredModel) -> Result<(), StoreError> {
-        let doing = "adding a model";
-        let definition = rows::definition(model)?;
-        let mut transaction = self.begin_fenced(epoch, doing).await?;
-        let inserted = sqlx::query(
-            "INSERT INTO model (name, definition, added_at) VALUES (?1, ?2, ?3)
-             ON CONFLICT DO NOTHING",
-        )
-        .bind(model.model.name().as_str())
-        .bind(definition)
-        .bind(model.added_at.0)
-        .execute(&mut *transaction)
-        .await
-        .map_err(self.failed(doing))?;
-        if inserted.rows_affected() == 0 {
-            return Err(StoreError::Exists {
-                what: format!("model {}", model.model.name()),
-            });
-        }
-        transaction.commit().await.map_err(self.failed(doing))
+        let write = Write::AddModel(Box::new(model.clone()));
+        self.write(epoch, &write).await.map(drop)
     }
 
     async fn delete_model(&self, epoch: Epoch, name: &ModelName) -> Result<bool, StoreError> {
-        let doing = "removing a model";
-        let mut transaction = self.begin_fenced(epoch, doing).await?;
-        let deleted = sqlx::query("DELETE FROM model WHERE name = ?1")
-            .bind(name.as_str())
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.failed(doing))?;
-        transaction.commit().await.map_err(self.failed(doing))?;
-        Ok(deleted.rows_affected() > 0)
+        self.write(epoch, &Write::RemoveModel(name.clone())).await
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -296,37 +282,34 @@ impl Store for SqliteStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        let doing = "adding a key";
-        let mut transaction = self.begin_fenced(epoch, doing).await?;
-        let inserted = sqlx::query(
-            "INSERT INTO api_key (id, name, hash, created_at) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT DO NOTHING",
-        )
-        .bind(key.id.as_uuid())
-        .bind(&key.name)
-        .bind(key.hash.0.as_slice())
-        .bind(key.created_at.0)
-        .execute(&mut *transaction)
-        .await
-        .map_err(self.failed(doing))?;
-        if inserted.rows_affected() == 0 {
-            return Err(StoreError::Exists {
-                what: key.id.to_string(),
-            });
-        }
-        transaction.commit().await.map_err(self.failed(doing))
+        self.write(epoch, &Write::AddKey(key.clone()))
+            .await
+            .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
-        let doing = "removing a key";
-        let mut transaction = self.begin_fenced(epoch, doing).await?;
-        let deleted = sqlx::query("DELETE FROM api_key WHERE id = ?1")
-            .bind(id.as_uuid())
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.failed(doing))?;
-        transaction.commit().await.map_err(self.failed(doing))?;
-        Ok(deleted.rows_affected() > 0)
+        self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        self.list_orders().await
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        self.list_tokens().await
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        self.list_capacities().await
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        self.commit_all(epoch, writes, entry).await
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {
@@ -370,32 +353,7 @@ impl Store for SqliteStore {
         epoch: Epoch,
         entry: &NewAuditEntry,
     ) -> Result<AuditEntry, StoreError> {
-        let doing = "appending to the audit log";
-        let mut transaction = self.begin_fenced(epoch, doing).await?;
-        let head: HeadRow = sqlx::query_as("SELECT seq, hash FROM audit_head")
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(self.failed(doing))?;
-        let entry = AuditEntry::chained(rows::head(head)?, entry);
-        sqlx::query(APPEND_AUDIT)
-            .bind(rows::seq(entry.seq))
-            .bind(entry.at.0)
-            .bind(&entry.actor)
-            .bind(&entry.action)
-            .bind(&entry.subject)
-            .bind(entry.previous.0.as_slice())
-            .bind(entry.hash.0.as_slice())
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.failed(doing))?;
-        sqlx::query("UPDATE audit_head SET seq = ?1, hash = ?2")
-            .bind(rows::seq(entry.seq))
-            .bind(entry.hash.0.as_slice())
-            .execute(&mut *transaction)
-            .await
-            .map_err(self.failed(doing))?;
-        transaction.commit().await.map_err(self.failed(doing))?;
-        Ok(entry)
+        self.commit_all(epoch, &[], entry).await
     }
 
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
@@ -472,6 +430,11 @@ const MIGRATIONS: &[MigrationText] = &[
         "audit",
         include_str!("../../migrations/sqlite/0002_audit.sql"),
     ),
+    (
+        3,
+        "orders",
+        include_str!("../../migrations/sqlite/0003_orders.sql"),
+    ),
 ];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
@@ -506,10 +469,6 @@ const APPEND: &str = "
     )
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
     ON CONFLICT DO NOTHING";
-
-const APPEND_AUDIT: &str = "
-    INSERT INTO audit (seq, at, actor, action, subject, previous, hash)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash

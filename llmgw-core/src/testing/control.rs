@@ -8,16 +8,25 @@ mod decisions;
 mod fallbacks;
 mod memory;
 mod more;
+mod ordering;
+mod orders;
 mod promises;
 mod sample;
 mod trial;
 mod verdict;
 mod what_if;
 
+use std::time::Duration;
+
 pub use memory::MemoryControl;
 
 use self::verdict::equal;
-use crate::{api::admin::ModelView, control::Control, id::ModelName, units::Bytes};
+use crate::{
+    api::admin::{ModelView, UsageBy},
+    control::Control,
+    id::ModelName,
+    units::Bytes,
+};
 
 /// A control plane under test, and what the suite must know of it.
 ///
@@ -73,6 +82,17 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     more::orders_are_written_down(control).await?;
     more::a_question_says_what_would_be_and_changes_nothing(fixture).await?;
     more::changes_that_cannot_be_made_are_named(fixture).await?;
+    ordering::a_scale_is_in_force_until_the_model_goes(fixture).await?;
+    ordering::scales_that_cannot_be_are_refused(fixture).await?;
+    ordering::only_what_is_stale_is_rolled(fixture).await?;
+    ordering::a_node_is_used_as_ordered(control).await?;
+    ordering::an_engine_is_wanted_as_it_was_chosen(control).await?;
+    ordering::engines_that_no_node_could_have_are_refused(control).await?;
+    ordering::a_hold_stands_until_it_is_lifted(control).await?;
+    ordering::a_measurement_is_kept_and_replaced(fixture).await?;
+    ordering::a_token_is_listed_from_its_making_to_its_revocation(control).await?;
+    ordering::logs_are_of_a_model_that_is_there(fixture).await?;
+    ordering::orders_are_written_down_under_their_actor(control).await?;
     let after = promises::models(control).await?;
     let names = |views: &[ModelView]| -> Vec<ModelName> {
         views.iter().map(|view| view.name.clone()).collect()
@@ -111,8 +131,8 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
     )?;
     equal(
         "usage",
-        &left.accounts.usage().await,
-        &right.accounts.usage().await,
+        &left.accounts.usage(UsageBy::Both, YEAR).await,
+        &right.accounts.usage(UsageBy::Both, YEAR).await,
     )?;
     equal(
         "keys",
@@ -124,6 +144,7 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &left.settings.settings().await,
         &right.settings.settings().await,
     )?;
+    ordering::same_answers(left, right).await?;
     equal("jobs", &left.jobs.jobs().await, &right.jobs.jobs().await)?;
     equal(
         "audit",
@@ -176,6 +197,8 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &right.catalog.add(wrong).await,
     )
 }
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 #[cfg(test)]
 mod tests {

@@ -29,6 +29,7 @@ mod audit;
 mod fence;
 mod intent;
 mod lease;
+mod orders;
 mod sample;
 mod usage;
 
@@ -220,6 +221,13 @@ const CHECKS: &[(&str, Check)] = checks! {
         what_was_written_outlives_all_handles,
         a_dropped_write_is_whole_or_nothing_and_spoils_no_later_one,
         calls_may_be_made_at_the_same_time;
+    orders:
+        orders_come_back_as_they_were_and_in_order,
+        a_later_order_takes_the_place_of_the_one_on_its_subject,
+        tokens_and_measurements_come_back_as_they_were_and_in_order,
+        a_commit_is_its_changes_and_its_entry,
+        a_commit_that_fails_leaves_nothing,
+        a_dropped_commit_is_whole_or_nothing;
     usage:
         totals_add_up_by_model_then_key,
         totals_count_from_since_on,

@@ -1,6 +1,7 @@
 //! A store that has, on demand, one of the bugs that people put into stores.
 
 mod audit;
+mod orders;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,11 +13,13 @@ use async_trait::async_trait;
 use llmgw_core::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, UsageRecord},
+        account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
+        capacity::Capacity,
+        order::StoredOrder,
     },
-    id::{KeyId, ModelName, RequestId},
-    store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal},
+    id::{KeyId, ModelName, RequestId, TokenId},
+    store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write},
     testing::store::StoreFixture,
     units::Tokens,
 };
@@ -91,6 +94,14 @@ bugs! {
     LimitIsIgnored,
     PagesAreUnbounded,
     LogBeginsAnewWithEachEpoch,
+    FirstOrderStays,
+    LiftDoesNothing,
+    CommitIsNotFenced,
+    CommitIsInSteps,
+    CommitLeavesWhatWentBefore,
+    CommitForgetsItsEntry,
+    CommitForgetsKeys,
+    FirstMeasurementStays,
 }
 
 /// Where such a store keeps its data.
@@ -112,6 +123,9 @@ struct Data {
     held: Option<(String, Option<Instant>)>,
     models: BTreeMap<String, Option<StoredModel>>,
     keys: BTreeMap<KeyId, ApiKey>,
+    orders: BTreeMap<(String, String), StoredOrder>,
+    tokens: BTreeMap<TokenId, OperatorToken>,
+    capacities: BTreeMap<(String, String), Capacity>,
     usage: BTreeMap<RequestId, UsageRecord>,
     extra: Vec<UsageRecord>,
     busy: bool,
@@ -201,6 +215,10 @@ impl BrokenStore {
 impl Store for BrokenStore {
     fn describe(&self) -> String {
         format!("a store with {:?}", self.bug)
+    }
+
+    fn is_lasting(&self) -> bool {
+        true
     }
 
     async fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, StoreError> {
@@ -365,6 +383,30 @@ impl Store for BrokenStore {
             self.check(epoch)?;
         }
         Ok(self.data().keys.remove(&id).is_some() || self.has(Bug::DeleteIsAlwaysTrue))
+    }
+
+    async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
+        let orders = self.data().orders.values().cloned().collect();
+        Ok(self.listed(orders))
+    }
+
+    async fn tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
+        let tokens = self.data().tokens.values().cloned().collect();
+        Ok(self.listed(tokens))
+    }
+
+    async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
+        let capacities = self.data().capacities.values().cloned().collect();
+        Ok(self.listed(capacities))
+    }
+
+    async fn commit(
+        &self,
+        epoch: Epoch,
+        writes: &[Write],
+        entry: &NewAuditEntry,
+    ) -> Result<AuditEntry, StoreError> {
+        self.commit_all(epoch, writes, entry).await
     }
 
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError> {

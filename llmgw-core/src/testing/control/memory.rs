@@ -1,36 +1,44 @@
 //! A control plane that lives in memory.
 
+mod state;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 
+use self::state::{PARKED_AFTER, satisfied};
 use super::{trial::trial, what_if::Scene};
 use crate::{
     api::{
         admin::{
             CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
-            ProfileView, ReplicaView, SettingsView, Summary, UsageView,
+            ProfileView, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        orders::{LogOf, LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled, TokenView},
         whatif::{Change, Outcome, Snapshot},
     },
     clock::Timestamp,
     cluster::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
+        capacity::Capacity,
         catalog::{Model, ModelDefinition, Profile},
         node::NodeState,
+        order::{NodeOrder, Order, Orders, StoredOrder, Subject},
         replica::ReplicaState,
+        scaling::Scaling,
         weights::Sha256Digest,
     },
     control::{
-        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage, Tenancy,
-        check_addition, check_key_name, check_removal, chosen_orphans, collected, jobs,
+        Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
+        Tenancy, check_addition, check_key_name, check_removal, check_scaling, chosen_orphans,
+        collected, duty, is_declared, is_let_in, jobs, named_node, nothing_to_roll,
     },
-    error::Code,
-    id::{KeyId, ModelName},
+    id::{KeyId, ModelName, NodeId, ProfileName, TokenId},
     reason::render,
 };
 
@@ -38,25 +46,30 @@ use crate::{
 /// usage that it was given, and places nothing.
 #[derive(Debug, Default)]
 pub struct MemoryControl {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Who orders through this handle; the suite when nobody was named.
+    actor: Option<Actor>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    models: BTreeMap<ModelName, Kept>,
-    nodes: Vec<NodeView>,
-    replicas: Vec<ReplicaView>,
+pub(super) struct State {
+    pub(super) models: BTreeMap<ModelName, Kept>,
+    pub(super) nodes: Vec<NodeView>,
+    pub(super) replicas: Vec<ReplicaView>,
     usage: Vec<UsageView>,
-    decisions: Vec<Decision>,
-    keys: BTreeMap<KeyId, KeyView>,
-    audit: Vec<AuditEntry>,
-    orphans: Vec<OrphanView>,
-    failure: Option<ControlError>,
+    pub(super) decisions: Vec<Decision>,
+    pub(super) keys: BTreeMap<KeyId, KeyView>,
+    pub(super) audit: Vec<AuditEntry>,
+    pub(super) orphans: Vec<OrphanView>,
+    pub(super) orders: Orders,
+    pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
+    pub(super) tokens: BTreeMap<TokenId, TokenView>,
+    pub(super) failure: Option<ControlError>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    model: Model,
+pub(super) struct Kept {
+    pub(super) model: Model,
     origin: Origin,
     failures: u32,
     last_error: Option<String>,
@@ -77,6 +90,12 @@ impl MemoryControl {
             jobs: Arc::<Self>::clone(self),
             audit: Arc::<Self>::clone(self),
             storage: Arc::<Self>::clone(self),
+            engines: Arc::<Self>::clone(self),
+            holds: Arc::<Self>::clone(self),
+            capacities: Arc::<Self>::clone(self),
+            operators: Arc::<Self>::clone(self),
+            events: Arc::<Self>::clone(self),
+            acting: Arc::<Self>::clone(self),
         }
     }
 
@@ -134,11 +153,30 @@ impl MemoryControl {
         self.lock().keep(definition, origin)
     }
 
+    /// The same control plane, for somebody else.
+    pub(super) fn for_actor(&self, actor: &Actor) -> Arc<Self> {
+        Arc::new(Self {
+            state: Arc::clone(&self.state),
+            actor: Some(actor.clone()),
+        })
+    }
+
+    /// Who orders through this handle.
+    pub(super) fn actor(&self) -> &str {
+        self.actor.as_ref().map_or("suite", Actor::as_str)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answering(&self) -> Result<MutexGuard<'_, State>, ControlError> {
+    fn named(&self, node: &str) -> Result<NodeId, ControlError> {
+        let state = self.answering()?;
+        let nodes = state.nodes.iter();
+        named_node(node, nodes.map(|node| (node.id, node.hostname.as_str())))
+    }
+
+    pub(super) fn answering(&self) -> Result<MutexGuard<'_, State>, ControlError> {
         let state = self.lock();
         match &state.failure {
             Some(failure) => Err(failure.clone()),
@@ -157,7 +195,7 @@ impl Catalog for MemoryControl {
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
         let mut state = self.answering()?;
         let name = state.keep(definition, Origin::Added)?;
-        state.note("model.add", &name.to_string());
+        state.note(self.actor(), "model.add", &name.to_string());
         Ok(name)
     }
 
@@ -168,15 +206,15 @@ impl Catalog for MemoryControl {
             .get(name)
             .ok_or_else(|| ControlError::unknown_model(name))?;
         if kept.origin == Origin::Declared {
-            return Err(
-                ControlError::new(Code::Conflict, format!("{name} is declared"))
-                    .with_hint("take it out of the settings"),
-            );
+            return Err(is_declared(name));
         }
         check_removal(name, state.models.values().map(|kept| &kept.model))?;
-        state.note("model.remove", name.as_str());
+        state.note(self.actor(), "model.remove", name.as_str());
         state.models.remove(name);
         state.replicas.retain(|replica| replica.model != *name);
+        for subject in Subject::of_model(name) {
+            state.orders.lift(&subject);
+        }
         Ok(())
     }
 
@@ -221,10 +259,52 @@ impl Catalog for MemoryControl {
         Ok(found.cloned().collect())
     }
 
+    async fn scale(&self, name: &ModelName, scale: ScaleRequest) -> Result<Scaled, ControlError> {
+        let mut state = self.answering()?;
+        let kept = state.resolve(name)?;
+        let model = kept.model.name().clone();
+        if kept.origin == Origin::Declared {
+            return Err(is_declared(&model));
+        }
+        let scaling = check_scaling(scale, state.scaling(kept))?;
+        state.note(self.actor(), "model.scale", model.as_str());
+        state.put(
+            self.actor(),
+            Order::Scale {
+                model: model.clone(),
+                scaling,
+            },
+        );
+        Ok((model, scaling).into())
+    }
+
+    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+        let mut state = self.answering()?;
+        let model = state.resolve(name)?.model.name().clone();
+        let stale = state.of(&model).filter(|replica| replica.stale).count();
+        if stale == 0 {
+            return Err(nothing_to_roll(&model));
+        }
+        state.note(self.actor(), "model.roll", model.as_str());
+        let number = state.orders.rolls(&model) + 1;
+        state.put(
+            self.actor(),
+            Order::Roll {
+                model: model.clone(),
+                number,
+            },
+        );
+        Ok(Rolled {
+            rolling: model,
+            number,
+            stale,
+        })
+    }
+
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
         let mut state = self.answering()?;
         let own = state.resolve(name)?.model.name().clone();
-        state.note("model.retry", own.as_str());
+        state.note(self.actor(), "model.retry", own.as_str());
         if let Some(kept) = state.models.get_mut(&own) {
             kept.failures = 0;
         }
@@ -267,7 +347,16 @@ impl Fleet for MemoryControl {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeView>, ControlError> {
-        let mut nodes = self.answering()?.nodes.clone();
+        let state = self.answering()?;
+        let mut nodes = state.nodes.clone();
+        for node in &mut nodes {
+            if let Some(order) = state.orders.node(node.id) {
+                if node.state != NodeState::Lost {
+                    node.state = order.duty.into();
+                }
+                node.state_reason = Some(order.reason.clone()).filter(|why| !why.is_empty());
+            }
+        }
         nodes.sort_by(|a, b| (&a.hostname, a.id).cmp(&(&b.hostname, b.id)));
         Ok(nodes)
     }
@@ -283,6 +372,59 @@ impl Fleet for MemoryControl {
         };
         replicas.sort_by(|a, b| (&a.model, a.id).cmp(&(&b.model, b.id)));
         Ok(replicas)
+    }
+
+    async fn use_node(
+        &self,
+        node: &str,
+        to: NodeUse,
+        reason: &str,
+    ) -> Result<NodeStateView, ControlError> {
+        let id = self.named(node)?;
+        let duty = duty(to, reason)?;
+        {
+            let mut state = self.answering()?;
+            state.note(self.actor(), "node.state", &format!("{id} {}", to.as_str()));
+            match duty {
+                Some(duty) => state.put(
+                    self.actor(),
+                    Order::Node(NodeOrder {
+                        node: id,
+                        duty,
+                        reason: reason.to_owned(),
+                    }),
+                ),
+                None => drop(state.orders.lift(&Subject::Node(id))),
+            }
+        }
+        let nodes = Fleet::nodes(self).await?;
+        let state = nodes.iter().find(|node| node.id == id);
+        let state = state.map_or(NodeState::Lost, |node| node.state);
+        Ok(NodeStateView { id, state })
+    }
+
+    async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {
+        let id = self.named(node)?;
+        let state = self.answering()?;
+        let known = state.nodes.iter().find(|node| node.id == id);
+        Err(is_let_in(known.map_or(node, |known| &known.hostname)))
+    }
+
+    async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError> {
+        let state = self.answering()?;
+        let model = state.resolve(model)?.model.name();
+        let failed = state
+            .of(model)
+            .filter(|replica| !replica.log_tail.is_empty());
+        let view = |replica: &ReplicaView| LogView {
+            model: model.clone(),
+            of: LogOf::Replica,
+            replica: Some(replica.id),
+            hostname: Some(replica.hostname.clone()),
+            error: replica.error.clone(),
+            lines: replica.log_tail.clone(),
+        };
+        Ok(failed.map(view).collect())
     }
 
     async fn snapshot(&self) -> Result<Snapshot, ControlError> {
@@ -307,8 +449,8 @@ impl Fleet for MemoryControl {
 
 #[async_trait]
 impl Accounts for MemoryControl {
-    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
-        Ok(self.answering()?.usage.clone())
+    async fn usage(&self, by: UsageBy, _since: Duration) -> Result<Vec<UsageView>, ControlError> {
+        Ok(by.sum(self.answering()?.usage.clone()))
     }
 }
 
@@ -326,7 +468,7 @@ impl Tenancy for MemoryControl {
             name: name.to_owned(),
             created_at: Timestamp(0),
         };
-        state.note("key.create", &key.id.to_string());
+        state.note(self.actor(), "key.create", &key.id.to_string());
         state.keys.insert(key.id, key.clone());
         // It opens nothing: there is no gateway here. Unique all the same, as a secret is.
         let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
@@ -338,7 +480,7 @@ impl Tenancy for MemoryControl {
         if state.keys.remove(&id).is_none() {
             return Err(ControlError::unknown_key(id));
         }
-        state.note("key.revoke", &id.to_string());
+        state.note(self.actor(), "key.revoke", &id.to_string());
         Ok(())
     }
 }
@@ -353,7 +495,7 @@ impl Settings for MemoryControl {
             .filter(|kept| kept.origin == Origin::Declared);
         Ok(SettingsView {
             models: declared.map(|kept| kept.model.clone().into()).collect(),
-            engines: Vec::new(),
+            engines: super::orders::settings_engines(),
             placement_policy: "scarcity".to_owned(),
             evict_weights: false,
             mirror: None,
@@ -380,7 +522,7 @@ impl Storage for MemoryControl {
     async fn collect(&self, digests: &[Sha256Digest]) -> Result<Vec<OrphanView>, ControlError> {
         let mut state = self.answering()?;
         let mut chosen = chosen_orphans(state.orphans.clone(), digests)?;
-        state.note("weights.collect", &collected(digests));
+        state.note(self.actor(), "weights.collect", &collected(digests));
         for one in chosen.iter_mut().chain(&mut state.orphans) {
             one.collecting = digests.contains(&one.sha256) && one.kept.is_none();
         }
@@ -397,109 +539,3 @@ impl Audit for MemoryControl {
         Ok(later.take(limit).cloned().collect())
     }
 }
-
-// === impl State ===
-
-impl State {
-    fn keep(
-        &mut self,
-        definition: ModelDefinition,
-        origin: Origin,
-    ) -> Result<ModelName, ControlError> {
-        let existing = self.models.values().map(|kept| &kept.model);
-        let model = check_addition(definition, existing)?;
-        let name = model.name().clone();
-        let kept = Kept {
-            model,
-            origin,
-            failures: 0,
-            last_error: None,
-        };
-        self.models.insert(name.clone(), kept);
-        Ok(name)
-    }
-
-    fn note(&mut self, action: &str, subject: &str) {
-        let entry = NewAuditEntry {
-            at: Timestamp(0),
-            actor: "suite".to_owned(),
-            action: action.to_owned(),
-            subject: subject.to_owned(),
-        };
-        let head = self.audit.last().map_or(ChainHead::EMPTY, AuditEntry::head);
-        let chained = AuditEntry::chained(head, &entry);
-        self.audit.push(chained);
-    }
-
-    fn resolve(&self, name: &ModelName) -> Result<&Kept, ControlError> {
-        self.models
-            .values()
-            .find(|kept| kept.model.answers_to(name.as_str()))
-            .ok_or_else(|| ControlError::unknown_model(name))
-    }
-
-    fn of<'a>(&'a self, model: &'a ModelName) -> impl Iterator<Item = &'a ReplicaView> {
-        self.replicas
-            .iter()
-            .filter(move |replica| replica.model == *model)
-    }
-
-    fn view(&self, kept: &Kept) -> ModelView {
-        let Kept {
-            model,
-            origin,
-            failures,
-            last_error,
-        } = kept;
-        let name = model.name();
-        let ready = |replica: &&ReplicaView| replica.state == ReplicaState::Ready;
-        let mut view = ModelView {
-            name: name.clone(),
-            description: model.description().to_owned(),
-            aliases: model.aliases().to_vec(),
-            fallbacks: model.fallbacks().to_vec(),
-            source: model
-                .weights()
-                .sources
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            origin: *origin,
-            desired: model.replicas(),
-            ready_replicas: self.of(name).filter(ready).count(),
-            total_replicas: self.of(name).count(),
-            profiles: model.profiles().iter().map(profile_view).collect(),
-            parked: *failures >= PARKED_AFTER,
-            failures: *failures,
-            last_error: last_error.clone(),
-            unplaceable: None,
-        };
-        let report = trial(&self.nodes, model);
-        if view.total_replicas < want(&view) && report.fits.is_none() {
-            view.unplaceable = Some(render::headline(&report));
-        }
-        view
-    }
-}
-
-fn profile_view(profile: &Profile) -> ProfileView {
-    ProfileView {
-        name: profile.name.clone(),
-        engine: profile.engine.to_string(),
-        memory: profile.is_sized().then_some(profile.memory),
-        memory_estimated: !profile.is_sized(),
-        context: profile.context,
-        parallel: profile.parallel,
-    }
-}
-
-fn satisfied(view: &ModelView) -> bool {
-    view.ready_replicas >= want(view)
-}
-
-fn want(view: &ModelView) -> usize {
-    usize::try_from(view.desired).unwrap_or(usize::MAX)
-}
-
-/// Section 6 of the specification: five failures in a row.
-const PARKED_AFTER: u32 = 5;

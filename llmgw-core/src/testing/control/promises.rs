@@ -1,13 +1,13 @@
 //! The promises, one function each.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     Fixture, Violation,
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::admin::{ModelView, Origin},
+    api::admin::{ModelView, Origin, UsageBy},
     cluster::catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
     control::Control,
     error::Code,
@@ -46,7 +46,7 @@ pub(super) async fn lists_are_ordered(control: &Control) -> Result<(), Violation
 }
 
 pub(super) async fn usage_is_by_model_and_key(control: &Control) -> Result<(), Violation> {
-    let usage = done("usage", control.accounts.usage().await)?;
+    let usage = done("usage", control.accounts.usage(UsageBy::Both, LONG).await)?;
     let lines: BTreeSet<_> = usage.iter().map(|used| (&used.model, &used.key)).collect();
     holds(
         "usage has one line for a model and a key",
@@ -57,7 +57,24 @@ pub(super) async fn usage_is_by_model_and_key(control: &Control) -> Result<(), V
         "no more calls failed than were made",
         usage.iter().all(|used| used.errors <= used.requests),
         &usage,
-    )
+    )?;
+    let all: u64 = usage.iter().map(|used| used.requests).sum();
+    for by in [UsageBy::Model, UsageBy::Key] {
+        let sums = done("usage", control.accounts.usage(by, LONG).await)?;
+        let lines: BTreeSet<_> = sums.iter().map(|used| (&used.model, &used.key)).collect();
+        holds(
+            "a sum has one line for what it is summed up by, and names nothing else",
+            lines.len() == sums.len()
+                && sums.iter().all(|used| match by {
+                    UsageBy::Model => used.key.is_none() && used.model.is_some(),
+                    _ => used.model.is_none() && used.key.is_some(),
+                }),
+            &sums,
+        )?;
+        let summed: u64 = sums.iter().map(|used| used.requests).sum();
+        equal("sums lose no call", &all, &summed)?;
+    }
+    Ok(())
 }
 
 pub(super) async fn a_model_is_listed_from_its_addition_to_its_removal(
@@ -347,6 +364,9 @@ pub(super) fn definition(name: &str, aliases: &[&str], memory: Bytes) -> ModelDe
         sha256: None,
         size: None,
         replicas: None,
+        min_replicas: None,
+        max_replicas: None,
+        idle_timeout: None,
         profiles: vec![ProfileDefinition::of_memory(memory)],
     }
 }
@@ -358,5 +378,7 @@ pub(super) fn name(text: &str) -> Result<ModelName, Violation> {
     })
 }
 
+/// Longer than any control plane was there.
+const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// A file needs no digest, and nobody has this one.
 const SOURCE: &str = "file:/nonexistent/conformance.gguf";

@@ -15,7 +15,7 @@ use crate::{
         catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
         engine::{PassedOver, Provision, ProvisionState},
         node::{NodeState, Os, Warning},
-        replica::ReplicaState,
+        replica::{MemoryUse, ReplicaState},
         weights::{FetchProgress, Sha256Digest},
     },
     fingerprint::Fingerprint,
@@ -83,6 +83,9 @@ fn definition(name: &str, memory: Bytes) -> ModelDefinition {
         sha256: None,
         size: None,
         replicas: None,
+        min_replicas: None,
+        max_replicas: None,
+        idle_timeout: None,
         profiles: vec![ProfileDefinition::of_memory(memory)],
     }
 }
@@ -92,6 +95,7 @@ fn well() -> NodeView {
         id: node_id(1),
         hostname: "alpha".to_owned(),
         state: NodeState::Ready,
+        state_reason: None,
         probed: true,
         labels: BTreeMap::from([("facility".to_owned(), "north".to_owned())]),
         os: Some(Os {
@@ -115,6 +119,7 @@ fn well() -> NodeView {
         disk_free_gb: Some(120),
         disk_total: Some(Bytes::gib(480)),
         disk_total_gb: Some(480),
+        engines: Vec::new(),
         provision: vec![Provision {
             engine: ours("llamacpp"),
             state: ProvisionState::Installed {
@@ -143,6 +148,7 @@ fn unheard() -> NodeView {
         state: NodeState::Lost,
         memory_allocatable: Some(Bytes::gib(12)),
         memory_reserved: Bytes::ZERO,
+        engines: Vec::new(),
         provision: vec![Provision::new(
             ours("llamacpp"),
             ProvisionState::Failed {
@@ -167,6 +173,7 @@ fn old() -> NodeView {
         id: node_id(3),
         hostname: "gamma".to_owned(),
         state: NodeState::Ready,
+        state_reason: None,
         probed: false,
         labels: BTreeMap::new(),
         os: None,
@@ -187,6 +194,7 @@ fn old() -> NodeView {
         disk_free_gb: None,
         disk_total: None,
         disk_total_gb: None,
+        engines: Vec::new(),
         provision: Vec::new(),
         warnings: Vec::new(),
         last_seen_ago: 1,
@@ -207,6 +215,14 @@ fn serving() -> ReplicaView {
         hostname: "alpha".to_owned(),
         endpoint: Some("127.0.0.1:40001".to_owned()),
         age_seconds: 7_400,
+        memory: Some(Bytes::mib(700)),
+        measured: Some(MemoryUse {
+            main: Some(Bytes::mib(412)),
+            gpus: Vec::new(),
+        }),
+        state_since: None,
+        idle_seconds: -1,
+        shards: Vec::new(),
         in_flight: 3,
         error: None,
         log_tail: Vec::new(),
@@ -221,6 +237,10 @@ fn fetching() -> ReplicaView {
         state: ReplicaState::Fetching,
         endpoint: None,
         age_seconds: 95,
+        measured: None,
+        state_since: None,
+        idle_seconds: -1,
+        shards: Vec::new(),
         in_flight: 0,
         fetch: Some(FetchProgress {
             bytes_per_second: Some(Bytes::mib(12)),
@@ -245,6 +265,10 @@ fn failed() -> ReplicaView {
         hostname: "beta".to_owned(),
         endpoint: None,
         age_seconds: 200_000,
+        measured: None,
+        state_since: None,
+        idle_seconds: -1,
+        shards: Vec::new(),
         in_flight: 0,
         error: Some("the engine ended with signal 4 (SIGILL)".to_owned()),
         log_tail: vec!["loading tensors".to_owned()],
@@ -255,16 +279,16 @@ fn failed() -> ReplicaView {
 fn usage() -> Vec<UsageView> {
     vec![
         UsageView {
-            model: ours("org/qwen:7b"),
-            key: "key-1".to_owned(),
+            model: Some(ours("org/qwen:7b")),
+            key: Some("key-1".to_owned()),
             requests: 12,
             errors: 0,
             prompt_tokens: Tokens(3_400),
             completion_tokens: Tokens(560),
         },
         UsageView {
-            model: ours("smollm2-135m"),
-            key: "key-1".to_owned(),
+            model: Some(ours("smollm2-135m")),
+            key: Some("key-1".to_owned()),
             requests: 1_024,
             errors: 7,
             prompt_tokens: Tokens(1_234_567),

@@ -316,7 +316,7 @@ pub(super) async fn a_dropped_append_is_whole_or_nothing_and_leaves_no_gap(
 }
 
 /// Reads the log from its beginning, page by page, and checks its chain.
-async fn whole(store: &dyn Store) -> Result<Vec<AuditEntry>, Failure> {
+pub(super) async fn whole(store: &dyn Store) -> Result<Vec<AuditEntry>, Failure> {
     let mut log: Vec<AuditEntry> = Vec::new();
     loop {
         let head = log.last().map_or(ChainHead::EMPTY, AuditEntry::head);

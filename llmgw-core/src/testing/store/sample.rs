@@ -6,11 +6,15 @@ use super::Failure;
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, KeyHash, UsageRecord},
+        account::{ApiKey, KeyHash, OperatorToken, Role, UsageRecord},
         audit::NewAuditEntry,
+        capacity::{Capacity, Measurement},
         catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
+        engine::{EngineSource, WantedEngine},
+        order::{Duty, Hold, HoldScope, NodeOrder, Order, StoredOrder},
+        scaling::Scaling,
     },
-    id::{KeyId, ModelName, ReplicaId, RequestId},
+    id::{KeyId, ModelName, NodeId, ReplicaId, RequestId, TokenId},
     store::{Store, StoredModel},
     units::{Bytes, Tokens},
 };
@@ -34,6 +38,9 @@ pub(super) fn model_described(name: &str, description: &str) -> Result<StoredMod
         sha256: Some("b1".repeat(32)),
         size: Some(Bytes(98_362_432)),
         replicas: Some(3),
+        min_replicas: None,
+        max_replicas: None,
+        idle_timeout: None,
         profiles: vec![
             profile("small", Bytes(700_000_001)),
             profile("large", Bytes::gib(400)),
@@ -87,6 +94,77 @@ pub(super) fn audit_entry(subject: &str) -> NewAuditEntry {
         actor: "key:ops".to_owned(),
         action: "model.add".to_owned(),
         subject: subject.to_owned(),
+    }
+}
+
+pub(super) fn token(name: &str, role: Role) -> OperatorToken {
+    OperatorToken {
+        id: TokenId::generate(),
+        name: name.to_owned(),
+        role,
+        hash: KeyHash([9; 32]),
+        created_at: NOW,
+    }
+}
+
+pub(super) fn capacity(model: &str, profile: &str, concurrency: u32) -> Result<Capacity, Failure> {
+    Ok(Capacity {
+        model: name(model)?,
+        measurement: Measurement {
+            profile: profile.parse()?,
+            concurrency,
+            tokens_per_second: 700,
+            time_to_first_token_ms: Some(250),
+            inter_token_ms: None,
+            prompt_tokens: Some(Tokens(128)),
+            completion_tokens: None,
+            goal: "first token within 500 ms".to_owned(),
+        },
+        measured_by: "ops".to_owned(),
+        measured_at: NOW,
+    })
+}
+
+pub(super) fn scaled(model: &str, replicas: u32) -> Result<StoredOrder, Failure> {
+    let model = name(model)?;
+    let scaling = Scaling::fixed(replicas);
+    Ok(stored(Order::Scale { model, scaling }))
+}
+
+/// One order of several kinds, in the order in which a store lists them.
+pub(super) fn orders() -> Result<Vec<StoredOrder>, Failure> {
+    let hold = |name: &str| -> Result<Order, Failure> {
+        Ok(Order::Hold(Hold {
+            name: name.parse()?,
+            scope: HoldScope::Facility("North, \"2nd\" floor".to_owned()),
+            reason: "\u{fc}ber \u{1f600}".to_owned(),
+            until: Some(NOW),
+        }))
+    };
+    let engine = WantedEngine::new("llamacpp".parse()?, EngineSource::Wheel);
+    Ok(vec![
+        stored(Order::Engine(Box::new(engine))),
+        stored(hold("B")?),
+        stored(hold("a")?),
+        stored(Order::Node(NodeOrder {
+            node: NodeId::generate(),
+            duty: Duty::Draining,
+            reason: String::new(),
+        })),
+        stored(Order::Roll {
+            model: name("a/b")?,
+            number: 3,
+        }),
+        scaled("Z", 0)?,
+        scaled("a/b", 2)?,
+    ])
+}
+
+fn stored(order: Order) -> StoredOrder {
+    StoredOrder {
+        order,
+        by: "ops".to_owned(),
+        since: NOW,
     }
 }
 

@@ -1,0 +1,74 @@
+//! What whoever leads has written.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    cluster::{
+        account::{ApiKey, OperatorToken},
+        capacity::Capacity,
+        order::{StoredOrder, Subject},
+    },
+    id::{KeyId, ModelName, ProfileName, TokenId},
+    store::{StoreError, StoredModel, Write},
+};
+
+/// Intent, and what was measured. A clone takes several writes in, and then the place of the whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept {
+    pub(super) models: BTreeMap<ModelName, StoredModel>,
+    pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    /// By kind, then by name, as texts.
+    pub(super) orders: BTreeMap<(&'static str, String), StoredOrder>,
+    pub(super) tokens: BTreeMap<TokenId, OperatorToken>,
+    pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// Takes one write in; says whether it changed anything.
+    pub(super) fn apply(&mut self, write: &Write) -> Result<bool, StoreError> {
+        let exists = || match write.exists() {
+            Some(exists) => Err(exists),
+            None => Ok(()),
+        };
+        match write {
+            Write::AddModel(model) => {
+                let name = model.model.name();
+                if self.models.contains_key(name) {
+                    exists()?;
+                }
+                self.models.insert(name.clone(), (**model).clone());
+            }
+            Write::RemoveModel(name) => return Ok(self.models.remove(name).is_some()),
+            Write::AddKey(key) => {
+                if self.keys.contains_key(&key.id) {
+                    exists()?;
+                }
+                self.keys.insert(key.id, key.clone());
+            }
+            Write::RemoveKey(id) => return Ok(self.keys.remove(id).is_some()),
+            Write::PutOrder(order) => {
+                let subject = order.order.subject();
+                self.orders.insert(place(&subject), (**order).clone());
+            }
+            Write::LiftOrder(subject) => return Ok(self.orders.remove(&place(subject)).is_some()),
+            Write::AddToken(token) => {
+                if self.tokens.contains_key(&token.id) {
+                    exists()?;
+                }
+                self.tokens.insert(token.id, token.clone());
+            }
+            Write::RemoveToken(id) => return Ok(self.tokens.remove(id).is_some()),
+            Write::PutCapacity(capacity) => {
+                let place = (capacity.model.clone(), capacity.measurement.profile.clone());
+                self.capacities.insert(place, (**capacity).clone());
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn place(subject: &Subject) -> (&'static str, String) {
+    (subject.kind(), subject.name())
+}

@@ -13,25 +13,32 @@
 //! ```
 
 mod answer;
+mod ordering;
+mod stream;
 mod transport;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use reqwest::{
-    Client, Method, Url,
+    Client, Method, RequestBuilder, Response, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
+pub use self::transport::tls;
 use crate::{
     api::{
         admin::{
             Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
             ModelView, NodeView, OrphanView, Removed, ReplicaView, Retried, Revoked, SettingsView,
-            Summary, UsageView,
+            Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        orders::{
+            ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, NodeUse, Rolled, ScaleRequest,
+            Scaled,
+        },
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
@@ -40,6 +47,7 @@ use crate::{
     },
     error::Code,
     id::{KeyId, ModelName},
+    units::Span,
 };
 
 /// The control roles of a control plane that is asked over its admin API.
@@ -51,6 +59,8 @@ pub struct AdminClient {
     http: Client,
     base: Url,
     token: HeaderValue,
+    /// In whose name orders are given, besides that of the token's holder.
+    actor: Option<HeaderValue>,
 }
 
 // === impl AdminClient ===
@@ -76,13 +86,18 @@ impl AdminClient {
             http: transport::client(&base)?,
             base,
             token: bearer,
+            actor: None,
         })
     }
 
     /// The roles.
     #[must_use]
     pub fn control(self) -> Control {
-        let shared = Arc::new(self);
+        Arc::new(self).roles()
+    }
+
+    fn roles(self: Arc<Self>) -> Control {
+        let shared = self;
         Control {
             catalog: Arc::<Self>::clone(&shared),
             fleet: Arc::<Self>::clone(&shared),
@@ -91,7 +106,13 @@ impl AdminClient {
             settings: Arc::<Self>::clone(&shared),
             jobs: Arc::<Self>::clone(&shared),
             audit: Arc::<Self>::clone(&shared),
-            storage: shared,
+            storage: Arc::<Self>::clone(&shared),
+            engines: Arc::<Self>::clone(&shared),
+            holds: Arc::<Self>::clone(&shared),
+            capacities: Arc::<Self>::clone(&shared),
+            operators: Arc::<Self>::clone(&shared),
+            events: Arc::<Self>::clone(&shared),
+            acting: shared,
         }
     }
 
@@ -113,10 +134,7 @@ impl AdminClient {
         url: Url,
         json: Option<Vec<u8>>,
     ) -> Result<T, ControlError> {
-        let mut request = self
-            .http
-            .request(method, url)
-            .header(AUTHORIZATION, self.token.clone());
+        let mut request = self.request(method, url);
         if let Some(json) = json {
             request = request
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -127,6 +145,28 @@ impl AdminClient {
             .await
             .map_err(|error| answer::unreachable(&self.base, &error))?;
         answer::read(&self.base, response).await
+    }
+
+    /// Begins an answer that goes on for as long as there is something to say.
+    async fn open(&self, url: Url) -> Result<Response, ControlError> {
+        let request = self.request(Method::GET, url).timeout(FOREVER);
+        let response = request.send().await;
+        let response = response.map_err(|error| answer::unreachable(&self.base, &error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(answer::refused(&self.base, response).await)
+    }
+
+    fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self
+            .http
+            .request(method, url)
+            .header(AUTHORIZATION, self.token.clone());
+        match &self.actor {
+            Some(actor) => request.header(ACTOR_HEADER, actor.clone()),
+            None => request,
+        }
     }
 
     /// The address of a path under `/api/v1`; each segment is encoded whole, as names may contain `/`.
@@ -187,6 +227,17 @@ impl Catalog for AdminClient {
         self.ask(Method::GET, url, None).await
     }
 
+    async fn scale(&self, name: &ModelName, scale: ScaleRequest) -> Result<Scaled, ControlError> {
+        let json = body("the scale", &scale)?;
+        let url = self.route(&["models", name.as_str(), "scale"]);
+        self.ask(Method::POST, url, Some(json)).await
+    }
+
+    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+        let url = self.route(&["models", name.as_str(), "roll"]);
+        self.ask(Method::POST, url, None).await
+    }
+
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
         let url = self.route(&["models", name.as_str(), "retry"]);
         let _: Retried = self.ask(Method::POST, url, None).await?;
@@ -208,6 +259,30 @@ impl Fleet for AdminClient {
         self.read("replicas", model).await
     }
 
+    async fn use_node(
+        &self,
+        node: &str,
+        to: NodeUse,
+        reason: &str,
+    ) -> Result<NodeStateView, ControlError> {
+        let request = NodeStateRequest {
+            state: to,
+            reason: reason.to_owned(),
+        };
+        let json = body("the order", &request)?;
+        let url = self.route(&["nodes", node, "state"]);
+        self.ask(Method::POST, url, Some(json)).await
+    }
+
+    async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {
+        let url = self.route(&["nodes", node, "approve"]);
+        self.ask(Method::POST, url, None).await
+    }
+
+    async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError> {
+        self.read("logs", Some(model)).await
+    }
+
     async fn snapshot(&self) -> Result<Snapshot, ControlError> {
         self.read("snapshot", None).await
     }
@@ -222,8 +297,14 @@ impl Fleet for AdminClient {
 
 #[async_trait]
 impl Accounts for AdminClient {
-    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
-        self.read("usage", None).await
+    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
+        let mut url = self.route(&["usage"]);
+        if let Some(by) = by.as_str() {
+            url.query_pairs_mut().append_pair("by", by);
+        }
+        url.query_pairs_mut()
+            .append_pair("since", &Span(since).to_string());
+        self.ask(Method::GET, url, None).await
     }
 }
 
@@ -298,6 +379,8 @@ fn body(what: &str, value: &impl Serialize) -> Result<Vec<u8>, ControlError> {
     Ok(json)
 }
 
+/// A year: an answer that is streamed ends with the control plane, or with the reader.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// What the admin API takes: larger bodies need not be sent.
 const MAX_BODY: usize = 1 << 20;
 

@@ -2,10 +2,13 @@
 
 pub mod account;
 pub mod audit;
+pub mod capacity;
 pub mod catalog;
 pub mod engine;
 pub mod node;
+pub mod order;
 pub mod release;
 pub mod replica;
+pub mod scaling;
 pub mod variant;
 pub mod weights;

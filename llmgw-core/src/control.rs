@@ -4,29 +4,48 @@
 //! Python and the admin API hold a [`Control`] and never know which. [`Activation`] is how the gateway asks for
 //! a model that nothing serves.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+mod acting;
+mod capacities;
+mod engines;
+mod events;
+mod holds;
+mod listing;
+mod operators;
+
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
+pub use self::{
+    acting::{Acting, Actor},
+    capacities::{Capacities, check_measurement},
+    engines::{Engines, check_choice, check_unchoosing, not_chosen},
+    events::{Events, Following},
+    holds::{Holds, check_hold, hold_view, unknown_hold},
+    listing::{engines, jobs},
+    operators::{Operators, token_view, unknown_token},
+};
 use crate::{
     api::{
         admin::{
-            CreatedKey, EngineView, Explanation, JobKind, JobView, KeyView, ModelView, NodeEngine,
-            NodeView, OrphanView, ReplicaView, SettingsView, Summary, UsageView,
+            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView,
+            ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        orders::{LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled},
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
         audit::AuditEntry,
         catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
-        engine::{ProvisionState, WantedEngine},
-        replica::ReplicaState,
-        weights::{Sha256Digest, shown},
+        order::Duty,
+        scaling::{Scaling, ScalingDefinition},
+        weights::Sha256Digest,
     },
     error::{Code, Coded},
-    id::{EngineName, KeyId, ModelName, ReplicaId},
+    id::{KeyId, ModelName, NodeId, ReplicaId},
     route::Waiting,
+    units::Span,
 };
 
 /// The roles of a control plane, handed around as one.
@@ -48,6 +67,18 @@ pub struct Control {
     pub audit: Arc<dyn Audit>,
     /// Weights on the nodes' disks.
     pub storage: Arc<dyn Storage>,
+    /// Engines: which every node should have.
+    pub engines: Arc<dyn Engines>,
+    /// Where nothing is placed or moved.
+    pub holds: Arc<dyn Holds>,
+    /// What models were measured to do.
+    pub capacities: Arc<dyn Capacities>,
+    /// Who may use the admin API.
+    pub operators: Arc<dyn Operators>,
+    /// What happens, as it happens.
+    pub events: Arc<dyn Events>,
+    /// The same roles for somebody else.
+    pub acting: Arc<dyn Acting>,
 }
 
 /// Models: what should run.
@@ -89,6 +120,19 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
 
     /// Lets a parked model be tried again, at once. Accepts an alias.
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError>;
+
+    /// Runs a model between so many replicas from now on, and answers with what is in force. Accepts an alias.
+    ///
+    /// MUST refuse numbers that contradict each other ([`Code::InvalidRequest`]), an unknown model
+    /// ([`Code::NotFound`]) and a declared one ([`Code::Conflict`]).
+    async fn scale(&self, name: &ModelName, scale: ScaleRequest) -> Result<Scaled, ControlError>;
+
+    /// Replaces the replicas of a model whose definition has changed since they were started, one after the other.
+    /// Accepts an alias.
+    ///
+    /// MUST refuse an unknown model ([`Code::NotFound`]), and one none of whose replicas is stale
+    /// ([`Code::Conflict`]).
+    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError>;
 }
 
 /// Nodes and replicas: what is.
@@ -107,6 +151,29 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     ///
     /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
+
+    /// Uses a node otherwise from now on; acts at once. The node is named by its id or its host name.
+    ///
+    /// MUST refuse a node that nobody has heard of ([`Code::NotFound`]), and a host name that several have
+    /// ([`Code::Conflict`]).
+    async fn use_node(
+        &self,
+        node: &str,
+        to: NodeUse,
+        reason: &str,
+    ) -> Result<NodeStateView, ControlError>;
+
+    /// Lets a node in that has asked to join.
+    ///
+    /// MUST refuse a node that nobody has heard of ([`Code::NotFound`]), and one that is let in already
+    /// ([`Code::Conflict`]).
+    async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError>;
+
+    /// The last lines that the engines of a model's replicas wrote, as far as they are known here: those of replicas that
+    /// failed, and of the first of the failures that parked the model. Accepts an alias.
+    ///
+    /// MUST refuse an unknown model ([`Code::NotFound`]).
+    async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError>;
 
     /// All that a plan would be made from now, for whoever wants to plan elsewhere.
     async fn snapshot(&self) -> Result<Snapshot, ControlError>;
@@ -181,8 +248,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 /// What was ordered, by whom.
 ///
 /// # Contract
-/// * Every order that changes something is written down, and durable, before it is carried out: an order that
-///   then fails has an entry too.
+/// * Every order that changes something is written down together with what it changes in the store: both are there,
+///   or neither.
 /// * Entries are numbered without gaps and each covers the one before it: see
 ///   [`verify_chain`](crate::cluster::audit::verify_chain).
 #[async_trait]
@@ -194,8 +261,9 @@ pub trait Audit: fmt::Debug + Send + Sync + 'static {
 /// Usage.
 #[async_trait]
 pub trait Accounts: fmt::Debug + Send + Sync + 'static {
-    /// What was used, by model and key. Shows what is in the store: a call shows up within a second.
-    async fn usage(&self) -> Result<Vec<UsageView>, ControlError>;
+    /// What was used by calls that came in within the last `since`, summed up as asked. Shows what is in the store: a
+    /// call shows up within a second.
+    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError>;
 }
 
 /// How the gateway asks for a model that nothing serves.
@@ -214,6 +282,12 @@ pub trait Activation: fmt::Debug + Send + Sync + 'static {
 pub trait Traffic: fmt::Debug + Send + Sync + 'static {
     /// Calls that a replica is answering now.
     fn outstanding(&self, replica: ReplicaId) -> u64;
+
+    /// Calls that a replica was given since the gateway knows it, and how many of them it failed.
+    fn calls(&self, replica: ReplicaId) -> (u64, u64);
+
+    /// Calls that wait for a model.
+    fn waiting(&self, model: &ModelName) -> u64;
 
     /// Calls that were taken since the start.
     fn requests(&self) -> u64;
@@ -286,75 +360,6 @@ impl Coded for ControlError {
     fn hint(&self) -> Option<String> {
         self.hint.clone()
     }
-}
-
-/// The engines that are wanted and those that nodes tell of, by name, then by node.
-#[must_use]
-pub fn engines(wanted: &[WantedEngine], nodes: &[NodeView]) -> Vec<EngineView> {
-    let mut engines: BTreeMap<&EngineName, EngineView> = BTreeMap::new();
-    let bare = |name: &EngineName| EngineView {
-        name: name.clone(),
-        wanted: None,
-        nodes: Vec::new(),
-    };
-    for one in wanted {
-        let engine = engines.entry(&one.name).or_insert_with(|| bare(&one.name));
-        engine.wanted = Some(one.clone());
-    }
-    for node in nodes {
-        for provision in &node.provision {
-            let name = &provision.engine;
-            let engine = engines.entry(name).or_insert_with(|| bare(name));
-            engine.nodes.push(NodeEngine {
-                node: node.id,
-                hostname: node.hostname.clone(),
-                provision: provision.clone(),
-            });
-        }
-    }
-    engines.into_values().collect()
-}
-
-/// The jobs that nodes and replicas tell of, by node, then by subject.
-#[must_use]
-pub fn jobs(nodes: &[NodeView], replicas: &[ReplicaView]) -> Vec<JobView> {
-    let mut jobs = Vec::new();
-    for node in nodes {
-        for provision in &node.provision {
-            let percent = match &provision.state {
-                ProvisionState::Installing { percent, .. } => *percent,
-                _ => continue,
-            };
-            jobs.push(JobView {
-                kind: JobKind::InstallEngine,
-                subject: provision.engine.to_string(),
-                node: node.id,
-                hostname: node.hostname.clone(),
-                detail: provision.state.describe(),
-                percent,
-            });
-        }
-    }
-    for replica in replicas {
-        let Some(fetch) = &replica.fetch else {
-            continue;
-        };
-        if replica.state != ReplicaState::Fetching {
-            continue;
-        }
-        jobs.push(JobView {
-            kind: JobKind::FetchWeights,
-            subject: replica.model.to_string(),
-            node: replica.node,
-            hostname: replica.hostname.clone(),
-            detail: format!("{fetch} from {}", shown(&fetch.source)),
-            percent: fetch.percent(),
-        });
-    }
-    jobs.sort_by(|a, b| {
-        (&a.hostname, a.node, &a.subject, a.kind).cmp(&(&b.hostname, b.node, &b.subject, b.kind))
-    });
-    jobs
 }
 
 /// The subject of an order to collect these weights, as it stands in the audit log.
@@ -467,4 +472,116 @@ pub fn check_removal<'a>(
         format!("{} {verb} back to {name}", users.join(", ")),
     )
     .with_hint("remove those first"))
+}
+
+/// Refuses to scale, and with the same words to remove, what is declared.
+#[must_use]
+pub fn is_declared(name: &ModelName) -> ControlError {
+    ControlError::new(
+        Code::Conflict,
+        format!("{name} is declared where this control plane was started"),
+    )
+    .with_hint(
+        "change it in the settings or on the command line and restart; the starter model runs where neither names one",
+    )
+}
+
+/// What is in force for a model after a request, as [`Catalog::scale`] must check it.
+///
+/// # Errors
+/// What `scale` must answer.
+pub fn check_scaling(request: ScaleRequest, before: Scaling) -> Result<Scaling, ControlError> {
+    let ScaleRequest {
+        min,
+        max,
+        idle_timeout,
+    } = request;
+    // What is not said about numbers stays only when nothing is.
+    let (min, max) = match (min, max) {
+        (None, None) if idle_timeout.is_none() => {
+            return Err(ControlError::new(
+                Code::InvalidRequest,
+                "min: neither min nor max nor idle_timeout is given",
+            )
+            .with_hint("say how many replicas should run at least, such as {\"min\": 2}"));
+        }
+        (None, None) => (Some(before.min()), Some(before.max())),
+        given => given,
+    };
+    let definition = ScalingDefinition {
+        replicas: None,
+        min,
+        max,
+        idle_timeout: idle_timeout.or_else(|| Some(Span(before.idle_timeout()))),
+    };
+    definition.checked().map_err(|mut error| {
+        error.field = error.field.replace("_replicas", "");
+        error.problem = error.problem.replace("_replicas", "");
+        error.hint = error.hint.map(|hint| hint.replace("_replicas", ""));
+        error.into()
+    })
+}
+
+/// Finds the node that a request names by its id or its host name, as [`Fleet::use_node`] must.
+///
+/// # Errors
+/// What `use_node` must answer.
+pub fn named_node<'n>(
+    name: &str,
+    nodes: impl IntoIterator<Item = (NodeId, &'n str)>,
+) -> Result<NodeId, ControlError> {
+    let id: Option<NodeId> = name.parse().ok();
+    let named = |(node, hostname): &(NodeId, &str)| Some(*node) == id || *hostname == name;
+    let found: Vec<NodeId> = nodes
+        .into_iter()
+        .filter(named)
+        .map(|(node, _)| node)
+        .collect();
+    match found.as_slice() {
+        [node] => Ok(*node),
+        [] => {
+            let short: String = name.chars().take(64).collect();
+            let message = format!("there is no node {short:?}");
+            Err(ControlError::new(Code::NotFound, message)
+                .with_hint("`llmgw ctl nodes` lists those there are"))
+        }
+        several => {
+            let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "{name} is the host name of several nodes: {}",
+                ids.join(", ")
+            );
+            Err(ControlError::new(Code::Conflict, message).with_hint("name the one by its id"))
+        }
+    }
+}
+
+/// The order that uses a node so; `None` for one that lifts it.
+///
+/// # Errors
+/// When the reason is none.
+pub fn duty(to: NodeUse, reason: &str) -> Result<Option<Duty>, ControlError> {
+    if !reason.is_empty() && !holds::is_text(reason, holds::MAX_REASON) {
+        let message = "reason: it is longer than 500 characters, or no line";
+        return Err(ControlError::new(Code::InvalidRequest, message));
+    }
+    Ok(match to {
+        NodeUse::Ready => None,
+        NodeUse::Cordoned => Some(Duty::Cordoned),
+        NodeUse::Draining => Some(Duty::Draining),
+    })
+}
+
+/// No replica of the model is stale.
+#[must_use]
+pub fn nothing_to_roll(name: &ModelName) -> ControlError {
+    ControlError::new(Code::Conflict, format!("no replica of {name} is stale"))
+        .with_hint("there is nothing to roll: all run as the model is defined")
+}
+
+/// The node takes part already.
+#[must_use]
+pub fn is_let_in(hostname: &str) -> ControlError {
+    ControlError::new(Code::Conflict, format!("{hostname} is let in already"))
+        .with_hint("nodes need no approval so far: whoever has the agent token takes part")
 }

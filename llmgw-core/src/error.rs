@@ -42,6 +42,10 @@ pub enum Code {
     ModelParked,
     /// The model is being fetched or started.
     ModelLoading,
+    /// The model is switched off: it is to have no replicas.
+    ModelOff,
+    /// A call has waited for its model for as long as one may.
+    ActivationTimeout,
     /// A bounded queue is full.
     QueueFull,
     /// The engine answered with an error.
@@ -56,6 +60,8 @@ pub enum Code {
     Unavailable,
     /// Another holder has taken over; the write was not made.
     Fenced,
+    /// There is no store that would keep what was written over a restart.
+    NoStore,
     /// Bytes are not what they should be.
     VerificationFailed,
     /// Our own mistake.
@@ -132,6 +138,8 @@ impl Code {
             Self::ModelUnplaceable => "model_unplaceable",
             Self::ModelParked => "model_parked",
             Self::ModelLoading => "model_loading",
+            Self::ModelOff => "model_off",
+            Self::ActivationTimeout => "activation_timeout",
             Self::QueueFull => "queue_full",
             Self::UpstreamError => "upstream_error",
             Self::UpstreamDisconnected => "upstream_disconnected",
@@ -139,6 +147,7 @@ impl Code {
             Self::ShuttingDown => "shutting_down",
             Self::Unavailable => "unavailable",
             Self::Fenced => "fenced",
+            Self::NoStore => "no_store",
             Self::VerificationFailed => "verification_failed",
             Self::Internal => "internal",
         }
@@ -159,7 +168,8 @@ impl Code {
             | Self::UnknownUrl
             | Self::MethodNotAllowed
             | Self::NotFound
-            | Self::Conflict => Fault::Caller,
+            | Self::Conflict
+            | Self::NoStore => Fault::Caller,
             Self::UpstreamError
             | Self::UpstreamDisconnected
             | Self::UpstreamTimeout
@@ -168,6 +178,8 @@ impl Code {
             Self::ModelUnplaceable
             | Self::ModelParked
             | Self::ModelLoading
+            | Self::ModelOff
+            | Self::ActivationTimeout
             | Self::QueueFull
             | Self::ShuttingDown
             | Self::Fenced
@@ -186,6 +198,7 @@ impl Code {
             Self::UpstreamError
             | Self::UpstreamDisconnected
             | Self::UpstreamTimeout
+            | Self::ActivationTimeout
             | Self::Fenced
             | Self::Internal => Retry::Now,
             Self::InvalidRequest
@@ -198,10 +211,12 @@ impl Code {
             | Self::ModelNotFound
             | Self::UnknownUrl
             | Self::MethodNotAllowed
+            | Self::NoStore
             | Self::NotFound
             | Self::Conflict
             | Self::ModelUnplaceable
             | Self::ModelParked
+            | Self::ModelOff
             | Self::VerificationFailed => Retry::Never,
         }
     }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `identify` | finds the key |
 //! | `inspect` | reads the body within its limit, finds `model`, `stream`, `stream_options` |
-//! | `resolve` | finds the model of that name, and wakes it when nothing serves it |
+//! | `resolve` | finds the model of that name, and wakes it when nothing serves it; calls wait in a `queue` |
 //! | `authorise` | whether the key may use the model |
 //! | `pick` | the replica with the least outstanding work |
 //! | `forward` | sends, and sends again where that can help |
@@ -36,6 +36,7 @@ mod listen;
 mod models;
 mod paths;
 mod pick;
+mod queue;
 mod refusal;
 mod resolve;
 mod respond;
@@ -66,8 +67,9 @@ use self::{
     inspect::{Inspected, discard},
     journal::Journal,
     paths::Target,
+    queue::Queue,
     refusal::Refusal,
-    resolve::{awake, resolve},
+    resolve::{Waking, resolve},
     respond::AnswerBody,
     upstreams::{CallGuard, Upstreams},
 };
@@ -80,6 +82,7 @@ use crate::{
     control::Activation,
     error::Code,
     keys::{HashingKey, KeyRing},
+    metrics::{GatewayGauges, GatewayMeters},
     route::{ModelRoute, RouteTable},
     store::Store,
 };
@@ -108,6 +111,10 @@ pub struct Gateway {
     store: Arc<dyn Store>,
 }
 
+/// What a gateway counts, for whoever is asked by Prometheus. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Numbers(Arc<Shared>);
+
 /// How serving ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Drained {
@@ -126,7 +133,9 @@ struct Shared {
     activation: Arc<dyn Activation>,
     clock: Arc<dyn Clock>,
     upstreams: Arc<Upstreams>,
+    queue: Arc<Queue>,
     journal: Arc<Journal>,
+    meters: Arc<GatewayMeters>,
     /// The drain's deadline has passed.
     cut: CancellationToken,
 }
@@ -147,6 +156,7 @@ impl GatewayConfig {
         } = deps;
         let shared = Arc::new(Shared {
             journal: Arc::new(Journal::new(self.journal_limit)),
+            queue: Arc::new(Queue::new(self.waiting_per_model, self.waiting)),
             config: self,
             routes,
             keys,
@@ -154,9 +164,26 @@ impl GatewayConfig {
             activation,
             clock,
             upstreams: Arc::default(),
+            meters: Arc::default(),
             cut: CancellationToken::new(),
         });
         Gateway { shared, store }
+    }
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    /// The text that Prometheus reads.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self(shared) = self;
+        shared.meters.text(GatewayGauges {
+            in_flight: shared.upstreams.in_flight(),
+            received: shared.upstreams.calls(),
+            journal: shared.journal.waiting(),
+            lost: shared.journal.lost(),
+        })
     }
 }
 
@@ -166,7 +193,16 @@ impl Gateway {
     /// What the gateway is doing; stays readable while it is served.
     #[must_use]
     pub fn load(&self) -> LoadTable {
-        LoadTable::new(Arc::clone(&self.shared.upstreams))
+        LoadTable::new(
+            Arc::clone(&self.shared.upstreams),
+            Arc::clone(&self.shared.queue),
+        )
+    }
+
+    /// What the gateway counts; stays readable while it is served.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        Numbers(Arc::clone(&self.shared))
     }
 
     /// Ends the draining when it is cancelled: what is not over is cut as at the deadline, with an error to the
@@ -301,8 +337,13 @@ impl Shared {
         let Some(open) = account else {
             return Err(Refusal::new(Code::Internal, "the call has no account"));
         };
-        let patience = self.config.activation_patience;
-        let route = awake(route, &self.routes, &*self.activation, patience).await?;
+        let waking = Waking {
+            config: &self.config,
+            routes: &self.routes,
+            activation: &*self.activation,
+            queue: &self.queue,
+        };
+        let route = waking.awake(route, open.key()).await?;
         // 5. pick, and 6. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,
@@ -349,10 +390,10 @@ impl Shared {
         route: &ModelRoute,
         counted: CallGuard,
     ) -> Account {
-        let (journal, clock) = (Arc::clone(&self.journal), Arc::clone(&self.clock));
+        let counted_by = (Arc::clone(&self.journal), Arc::clone(&self.meters));
         Account::open(
-            journal,
-            clock,
+            counted_by,
+            Arc::clone(&self.clock),
             call,
             caller.key,
             route.name.clone(),
@@ -402,6 +443,9 @@ async fn keep_house(shared: Arc<Shared>, stop: CancellationToken) {
         // Also without a change: a call that held an old table may have made an entry anew.
         let table = Arc::clone(&routes.borrow_and_update());
         shared.upstreams.keep(&table);
+        shared
+            .meters
+            .keep(|model| table.resolve(model.as_str()).is_ok());
     }
     shared.upstreams.retire();
 }

@@ -28,6 +28,7 @@
 pub mod check;
 mod cursor;
 mod error;
+mod essence;
 mod limits;
 mod metadata;
 mod parse;

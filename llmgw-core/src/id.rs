@@ -189,6 +189,10 @@ typed_id! {
     KeyId, "key", "key"
 }
 typed_id! {
+    /// A token that opens the admin API; not its secret.
+    TokenId, "token", "token"
+}
+typed_id! {
     /// One client call, as it is named in logs, headers and accounts.
     RequestId, "request", "req"
 }
@@ -204,6 +208,11 @@ checked_name! {
 checked_name! {
     /// An inference server program, such as `llamacpp`.
     EngineName, "engine", ""
+}
+
+checked_name! {
+    /// What an operator calls a hold.
+    HoldName, "hold", ""
 }
 
 fn name_problem(text: &str, extra: &str) -> Option<&'static str> {

@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::{
-    cluster::account::{ApiKey, KeyHash},
+    cluster::account::{ApiKey, KeyHash, OperatorToken},
     error::{Code, Coded},
 };
 
@@ -29,6 +29,12 @@ pub struct Secret(String);
 #[derive(Clone, Debug, Default)]
 pub struct KeyRing {
     keys: BTreeMap<KeyHash, ApiKey>,
+}
+
+/// All admin tokens that are valid, as a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct TokenRing {
+    tokens: BTreeMap<KeyHash, OperatorToken>,
 }
 
 /// The operating system gave no random bytes.
@@ -95,6 +101,19 @@ impl Secret {
         Ok(Self(format!("{}{}", Self::PREFIX, HEXLOWER.encode(&bits))))
     }
 
+    /// What every admin token of a role begins with.
+    pub const TOKEN_PREFIX: &str = "op-llmgw-";
+
+    /// Makes a new admin token.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn generate_token() -> Result<Self, EntropyError> {
+        let bits: [u8; 32] = random()?;
+        let digits = HEXLOWER.encode(&bits);
+        Ok(Self(format!("{}{digits}", Self::TOKEN_PREFIX)))
+    }
+
     /// One that was made before and kept until it could be shown.
     #[must_use]
     pub const fn from_text(text: String) -> Self {
@@ -147,6 +166,28 @@ impl KeyRing {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+}
+
+// === impl TokenRing ===
+
+impl TokenRing {
+    /// The ring of these tokens.
+    #[must_use]
+    pub fn new(tokens: impl IntoIterator<Item = OperatorToken>) -> Self {
+        let tokens = tokens.into_iter().map(|token| (token.hash, token));
+        Self {
+            tokens: tokens.collect(),
+        }
+    }
+
+    /// The token that was presented, if it is valid; as [`KeyRing::check`].
+    #[must_use]
+    pub fn check(&self, hashing: &HashingKey, presented: &str) -> Option<&OperatorToken> {
+        if presented.len() > MAX_PRESENTED || !presented.starts_with(Secret::TOKEN_PREFIX) {
+            return None;
+        }
+        self.tokens.get(&hashing.hash(presented))
     }
 }
 
@@ -210,6 +251,29 @@ mod tests {
         let elsewhere = HashingKey::generate().unwrap();
         assert_eq!(ring.check(&elsewhere, mine.expose()), None);
         assert!(KeyRing::new([]).check(&hashing, mine.expose()).is_none());
+    }
+
+    #[test]
+    fn an_admin_token_opens_with_its_own_secret_only() {
+        let hashing = HashingKey::generate().unwrap();
+        let secret = Secret::generate_token().unwrap();
+        let token = OperatorToken {
+            id: crate::id::TokenId::generate(),
+            name: "ops".into(),
+            role: crate::cluster::account::Role::Viewer,
+            hash: hashing.hash(secret.expose()),
+            created_at: Timestamp(0),
+        };
+        let key = Secret::generate().unwrap();
+        let also = OperatorToken {
+            hash: hashing.hash(key.expose()),
+            ..token.clone()
+        };
+        let ring = TokenRing::new([token.clone(), also]);
+        assert_eq!(ring.check(&hashing, secret.expose()), Some(&token));
+        // An API key is no admin token, whatever its hash.
+        assert_eq!(ring.check(&hashing, key.expose()), None);
+        assert_eq!(ring.check(&hashing, ""), None);
     }
 
     #[test]

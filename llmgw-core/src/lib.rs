@@ -16,7 +16,7 @@
 //! | module | holds | feature |
 //! |---|---|---|
 //! | [`id`] [`units`] [`clock`] [`error`] [`fingerprint`] | typed ids, quantities, time, what errors answer | - |
-//! | [`reason`] | the one vocabulary of why | - |
+//! | [`reason`] [`terminal`] | the one vocabulary of why; text of others made safe to show | - |
 //! | [`gguf`] [`safetensors`] [`hf_config`] [`header`] | what files of weights say of themselves, bounded | - |
 //! | [`cluster`] | plain data: node, engine, weights, catalog, replica, account | - |
 //! | [`api`] | wire types: admin, agent frames, OpenAI | - |
@@ -26,7 +26,9 @@
 //! | `admin_client` | the same roles over HTTP | `client` |
 //! | `store` | what must survive a restart; memory, SQLite, PostgreSQL | `store` `sqlite` `postgres` |
 //! | `fetch` `releases` | one downloader; what engines' publishers have released | `fetch` |
+//! | `metrics` | the numbers that Prometheus reads, and their names | `metrics` |
 //! | `gateway` | the client-facing HTTP stack | `gateway` |
+//! | `schema` | no names: JSON Schemas of the wire types | `schema` |
 //! | `testing` | conformance suites and fixtures | `testing` |
 //!
 //! ```
@@ -49,6 +51,9 @@ pub mod id;
 pub mod reason;
 pub mod route;
 pub mod safetensors;
+#[cfg(feature = "schema")]
+mod schema;
+pub mod terminal;
 pub mod units;
 
 #[cfg(feature = "client")]
@@ -61,6 +66,8 @@ pub mod fetch;
 pub mod gateway;
 #[cfg(feature = "keys")]
 pub mod keys;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "fetch")]
 pub mod releases;
 #[cfg(feature = "store")]

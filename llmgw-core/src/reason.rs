@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// What is checked before a replica is placed, in the order in which failures are counted.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -49,6 +50,7 @@ pub enum Check {
 }
 
 /// A quantity in a reason.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Amount {
@@ -59,6 +61,7 @@ pub enum Amount {
 }
 
 /// Why one check failed.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Reason {
     /// Which check.
@@ -76,6 +79,7 @@ pub struct Reason {
 }
 
 /// A node that can't take a replica with a profile: every check that failed.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Rejection {
     /// The node.
@@ -89,6 +93,7 @@ pub struct Rejection {
 }
 
 /// What became of a trial to place one more replica of a model.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Report {
     /// The model.
@@ -123,6 +128,7 @@ pub struct Report {
 }
 
 /// A place for a replica.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Fit {
     /// The node.
@@ -134,6 +140,7 @@ pub struct Fit {
 }
 
 /// How many nodes fail first at a check.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CheckCount {
     /// The check.

@@ -28,6 +28,8 @@ pub struct ModelRoute {
     pub created_at: Timestamp,
     /// Replicas that serve, ordered by id.
     pub endpoints: Vec<Endpoint>,
+    /// Whether a call starts the model: a call that comes while nothing serves it may wait.
+    pub on_demand: bool,
     /// Why there is no endpoint, when there is none.
     pub waiting: Waiting,
 }
@@ -50,6 +52,8 @@ pub enum Waiting {
     Unplaceable(String),
     /// It failed too often: the last error.
     Parked(String),
+    /// It is switched off: what says so.
+    Off(String),
 }
 
 /// Why there is no choice.
@@ -141,6 +145,7 @@ mod tests {
             aliases: aliases.iter().map(|alias| alias.parse().unwrap()).collect(),
             created_at: Timestamp(0),
             endpoints,
+            on_demand: false,
             waiting: Waiting::Loading("starting".into()),
         }
     }

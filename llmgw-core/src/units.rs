@@ -1,4 +1,6 @@
-//! Quantities with their unit in the type: [`Bytes`], [`Cores`], [`Tokens`], [`Micros`].
+//! Quantities with their unit in the type: [`Bytes`], [`Cores`], [`Tokens`], [`Micros`], [`Span`].
+
+mod span;
 
 use std::{
     fmt,
@@ -8,6 +10,8 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, Serialize, de};
+
+pub use self::span::{ParseSpanError, Span};
 
 /// An amount of memory or disk, in bytes.
 ///
@@ -24,6 +28,7 @@ pub struct Bytes(pub u64);
 pub struct Cores(pub u64);
 
 /// A number of model tokens.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]
@@ -31,6 +36,7 @@ pub struct Cores(pub u64);
 pub struct Tokens(pub u64);
 
 /// An amount of money in millionths of the cluster's currency.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]

@@ -31,6 +31,15 @@ pub(super) async fn read<T: DeserializeOwned>(
     })
 }
 
+/// Reads why nothing is streamed.
+pub(super) async fn refused(base: &Url, response: Response) -> ControlError {
+    let status = response.status();
+    match collect(base, response).await {
+        Ok(body) => refusal(base, status, &body),
+        Err(error) => error,
+    }
+}
+
 /// Says why there is no answer at all.
 pub(super) fn unreachable(base: &Url, error: &reqwest::Error) -> ControlError {
     let base = shown(base);

@@ -40,26 +40,7 @@ pub(super) fn shown(base: &Url) -> &str {
 
 /// A client for `base` alone.
 pub(super) fn client(base: &Url) -> Result<Client, ControlError> {
-    // reqwest wants a TLS configuration even for plain addresses; the system's certificates are read from disk,
-    // so only when they are needed.
-    let mut roots = RootCertStore::empty();
-    if base.scheme() == "https" {
-        let found = rustls_native_certs::load_native_certs();
-        let (added, _ignored) = roots.add_parsable_certificates(found.certs);
-        if added == 0 {
-            return Err(ControlError::new(
-                Code::Unavailable,
-                "this machine has no root certificates to check the control plane's with",
-            )
-            .with_hint("install them (Debian: ca-certificates), or use http on loopback"));
-        }
-    }
-    let provider = Arc::new(ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| internal(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls = tls(base.as_str())?;
     Client::builder()
         .tls_backend_preconfigured(tls)
         .no_proxy()
@@ -69,6 +50,32 @@ pub(super) fn client(base: &Url) -> Result<Client, ControlError> {
         .pool_idle_timeout(IDLE_TIMEOUT)
         .build()
         .map_err(|error| internal(&error))
+}
+
+/// How to trust the server at `address`: by this machine's root certificates. They are read from disk for an `https`
+/// address alone; reqwest wants a configuration even for a plain one.
+///
+/// # Errors
+/// When the machine has no root certificates.
+pub fn tls(address: &str) -> Result<ClientConfig, ControlError> {
+    let mut roots = RootCertStore::empty();
+    if address.starts_with("https:") {
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(ControlError::new(
+                Code::Unavailable,
+                "this machine has no root certificates to check the server's with",
+            )
+            .with_hint("install them (Debian: ca-certificates), or use http on loopback"));
+        }
+    }
+    let provider = Arc::new(ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| internal(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
 }
 
 fn internal(error: &dyn std::error::Error) -> ControlError {

@@ -2,25 +2,29 @@
 //!
 //! Times are ages in seconds where they are for people; lists are bare arrays.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::nodes::{ChosenBy, EngineView, InstalledEngine, NodeEngine, NodeView, UnhealthyGpu};
 
 use crate::{
     clock::Timestamp,
     cluster::{
         catalog::ModelDefinition,
-        engine::{Provision, WantedEngine},
-        node::{Fabric, NodeState, Os, Warning},
-        replica::ReplicaState,
+        engine::WantedEngine,
+        replica::{MemoryUse, ReplicaState},
         weights::{FetchProgress, Sha256Digest},
     },
-    id::{EngineName, KeyId, ModelName, NodeId, ProfileName, ReplicaId},
-    reason::Report,
+    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
+    reason::{Check, Report},
     units::{Bytes, Tokens},
 };
 
 /// `GET summary`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Summary {
     /// The release of the control plane.
@@ -51,99 +55,8 @@ pub struct Summary {
     pub attention: Vec<String>,
 }
 
-/// `GET nodes`, one of.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct NodeView {
-    /// The node.
-    pub id: NodeId,
-    /// What people call it.
-    pub hostname: String,
-    /// What it may be used for.
-    pub state: NodeState,
-    /// Whether its agent has looked at it.
-    pub probed: bool,
-    /// The operator's own marks.
-    pub labels: BTreeMap<String, String>,
-    /// The operating system; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub os: Option<Os>,
-    /// The processor architecture.
-    pub arch: String,
-    /// Cores; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_cores: Option<u32>,
-    /// Vector extensions; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_features: Option<Vec<String>>,
-    /// The address from which its agent speaks with the control plane; absent when that can't be told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mgmt_addr: Option<String>,
-    /// GPUs; absent when the agent could not look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_total: Option<usize>,
-    /// GPUs that work, are held by no replica and used by no other program; absent when the agent could not look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_free: Option<usize>,
-    /// The classes of its GPUs, each once, sorted; absent when the agent could not look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_classes: Option<Vec<String>>,
-    /// GPUs that nothing is placed on; absent when the agent could not look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_gpus: Option<Vec<UnhealthyGpu>>,
-    /// Its ports on networks that shards may span; absent when the agent could not look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fabrics: Option<Vec<Fabric>>,
-    /// All main memory; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_total: Option<Bytes>,
-    /// The same in whole GiB, rounded down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_gb: Option<u64>,
-    /// What engines may use in all; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_allocatable: Option<Bytes>,
-    /// What replicas have reserved.
-    pub memory_reserved: Bytes,
-    /// What may still be written to the disk of the weights; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_free: Option<Bytes>,
-    /// The same in whole GiB, rounded down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_free_gb: Option<u64>,
-    /// The size of that disk; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_total: Option<Bytes>,
-    /// The same in whole GiB, rounded down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_total_gb: Option<u64>,
-    /// How far the node is with each wanted engine.
-    pub provision: Vec<Provision>,
-    /// What makes it slow or unusable.
-    pub warnings: Vec<Warning>,
-    /// Seconds since it was heard.
-    pub last_seen_ago: u64,
-    /// The release of its agent.
-    pub agent_version: String,
-    /// Replicas that it has.
-    pub replicas: usize,
-    /// Models whose weights lie on its disk, whole and checked; absent when its agent does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub models_on_disk: Option<Vec<ModelName>>,
-}
-
-/// A GPU of a [`NodeView`] that nothing is placed on.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct UnhealthyGpu {
-    /// Its number on its node.
-    pub index: u32,
-    /// Its class; absent when unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
-    /// What is wrong with it.
-    pub fault: String,
-}
-
 /// `GET models`, one of.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ModelView {
     /// What clients call it.
@@ -159,7 +72,22 @@ pub struct ModelView {
     pub source: Vec<String>,
     /// Where it was said: `declared` in the settings or `added` by the API.
     pub origin: Origin,
-    /// How many replicas should run.
+    /// The fewest replicas.
+    #[serde(default)]
+    pub min_replicas: u32,
+    /// The most replicas.
+    #[serde(default)]
+    pub max_replicas: u32,
+    /// How long a replica beyond the fewest may go without a request, in nanoseconds.
+    #[serde(default)]
+    pub idle_timeout: u64,
+    /// The same for people.
+    #[serde(default)]
+    pub idle_timeout_text: String,
+    /// Whether nothing runs until somebody asks for it.
+    #[serde(default)]
+    pub on_demand: bool,
+    /// How many replicas should run now.
     pub desired: u32,
     /// How many serve.
     pub ready_replicas: usize,
@@ -177,9 +105,13 @@ pub struct ModelView {
     /// Why a wanted replica is not placed, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unplaceable: Option<String>,
+    /// The check that most nodes fail then, for programs; absent when it is placed or was not tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unplaceable_check: Option<Check>,
 }
 
 /// Where a model was said.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -190,6 +122,7 @@ pub enum Origin {
 }
 
 /// A profile in a [`ModelView`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ProfileView {
     /// Its name.
@@ -209,6 +142,7 @@ pub struct ProfileView {
 }
 
 /// `GET replicas`, one of.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ReplicaView {
     /// The replica.
@@ -230,8 +164,21 @@ pub struct ReplicaView {
     pub endpoint: Option<String>,
     /// Seconds since it was placed or adopted.
     pub age_seconds: u64,
+    /// Main memory that is set aside for it: what its definition says, or an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// What it was measured to hold, the most since it was ready; absent before, and where its agent can't tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MemoryUse>,
+    /// When it came into this state, by its node's clock, in milliseconds since the Unix epoch; absent until its node
+    /// has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<Timestamp>,
     /// Calls that it is answering now.
     pub in_flight: u64,
+    /// Seconds since it answered a call; -1 when that is not known.
+    #[serde(default = "never_reported")]
+    pub idle_seconds: i64,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -241,9 +188,51 @@ pub struct ReplicaView {
     /// How far the fetch of its weights is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<FetchProgress>,
+    /// Its parts, one for each node that it runs on.
+    #[serde(default)]
+    pub shards: Vec<ShardView>,
+}
+
+/// A part of a replica, on one node.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ShardView {
+    /// Its number among the parts, from 0.
+    pub rank: u32,
+    /// The node.
+    pub node: NodeId,
+    /// What people call that node.
+    pub hostname: String,
+    /// The numbers of the GPUs that it may use; empty when it runs without, or may use all.
+    pub gpus: Vec<u32>,
+    /// How far it is.
+    pub state: ReplicaState,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How far the fetch of its weights is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<ShardFetch>,
+}
+
+/// How far the fetch of a part's weights is.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ShardFetch {
+    /// Where they come from.
+    pub source: String,
+    /// What is there.
+    pub bytes_done: Bytes,
+    /// What there will be; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_total: Option<Bytes>,
+    /// The same in per cent; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
 }
 
 /// `GET explain-placement?model=`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Explanation {
     /// The model, by its own name.
@@ -259,6 +248,7 @@ pub struct Explanation {
 }
 
 /// `POST models` answers this.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Added {
     /// The model that was added.
@@ -266,6 +256,7 @@ pub struct Added {
 }
 
 /// `DELETE models/{name}` answers this.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Removed {
     /// The model that was removed.
@@ -273,19 +264,37 @@ pub struct Removed {
 }
 
 /// `POST models/{name}/retry` answers this.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Retried {
     /// The model that may be tried again, as it was named.
     pub retried: ModelName,
 }
 
-/// `GET usage`, one of: what was used of a model with a key.
+/// How `GET usage` sums up.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageBy {
+    /// A line for each model and key.
+    #[default]
+    Both,
+    /// A line for each model.
+    Model,
+    /// A line for each key.
+    Key,
+}
+
+/// `GET usage`, one of: what was used of a model, with a key, or both.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UsageView {
-    /// The model.
-    pub model: ModelName,
-    /// The key's id.
-    pub key: String,
+    /// The model; absent when it is summed up over all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// The key's id; absent when it is summed up over all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Calls.
     pub requests: u64,
     /// Calls that ended with a status of 400 or more.
@@ -297,6 +306,7 @@ pub struct UsageView {
 }
 
 /// `GET keys`, one of.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KeyView {
     /// The key's id; may be logged.
@@ -308,6 +318,7 @@ pub struct KeyView {
 }
 
 /// `POST keys`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
@@ -316,6 +327,7 @@ pub struct KeyRequest {
 }
 
 /// `POST keys` answers this, once.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CreatedKey {
     /// The key.
@@ -326,6 +338,7 @@ pub struct CreatedKey {
 }
 
 /// `DELETE keys/{id}` answers this.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Revoked {
     /// The key that was revoked.
@@ -333,6 +346,7 @@ pub struct Revoked {
 }
 
 /// `GET settings`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SettingsView {
     /// Models that are declared.
@@ -355,6 +369,7 @@ pub struct SettingsView {
 }
 
 /// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct OrphanView {
     /// What they are.
@@ -379,6 +394,7 @@ pub struct OrphanView {
 }
 
 /// `POST weights/collect`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectRequest {
@@ -386,33 +402,13 @@ pub struct CollectRequest {
     pub digests: Vec<Sha256Digest>,
 }
 
-/// `GET engines`, one of.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct EngineView {
-    /// The engine's name.
-    pub name: EngineName,
-    /// What nodes should have; absent for one that is not wanted any more and that a node still tells of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<WantedEngine>,
-    /// How far each node is that has told of it.
-    pub nodes: Vec<NodeEngine>,
-}
-
-/// How far a node is with an engine.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct NodeEngine {
-    /// The node.
-    pub node: NodeId,
-    /// What people call it.
-    pub hostname: String,
-    /// How far it is, what was chosen and why, and what was passed over.
-    #[serde(flatten)]
-    pub provision: Provision,
-}
-
 /// `GET jobs`, one of.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct JobView {
+    /// What `jobs/{id}/events` calls it.
+    #[serde(default)]
+    pub id: String,
     /// What is done.
     pub kind: JobKind,
     /// To what: an engine or a model.
@@ -429,6 +425,7 @@ pub struct JobView {
 }
 
 /// A kind of long work.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
@@ -441,7 +438,12 @@ pub enum JobKind {
     Unknown,
 }
 
+fn never_reported() -> i64 {
+    -1
+}
+
 /// The body of every error.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ErrorBody {
     /// What happened, to what.
@@ -451,6 +453,80 @@ pub struct ErrorBody {
     /// What would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+// === impl ReplicaView ===
+
+impl ReplicaView {
+    /// Its only part, when it runs on one node.
+    #[must_use]
+    pub fn only_shard(&self, gpus: Vec<u32>) -> ShardView {
+        let fetch = self.fetch.as_ref().map(|fetch| ShardFetch {
+            source: fetch.source.without_secrets().to_string(),
+            bytes_done: fetch.bytes_done,
+            bytes_total: fetch.bytes_total,
+            percent: fetch.percent(),
+        });
+        ShardView {
+            rank: 0,
+            node: self.node,
+            hostname: self.hostname.clone(),
+            gpus,
+            state: self.state,
+            error: self.error.clone(),
+            fetch,
+        }
+    }
+}
+
+// === impl UsageBy ===
+
+impl UsageBy {
+    /// What it stands for in a query; nothing for both.
+    #[must_use]
+    pub fn as_str(self) -> Option<&'static str> {
+        match self {
+            Self::Both => None,
+            Self::Model => Some("model"),
+            Self::Key => Some("key"),
+        }
+    }
+
+    /// Sums lines up, for each model and key, as asked.
+    #[must_use]
+    pub fn sum(self, lines: Vec<UsageView>) -> Vec<UsageView> {
+        let mut sums: BTreeMap<(Option<ModelName>, Option<String>), UsageView> = BTreeMap::new();
+        for mut line in lines {
+            match self {
+                Self::Both => {}
+                Self::Model => line.key = None,
+                Self::Key => line.model = None,
+            }
+            let place = (line.model.clone(), line.key.clone());
+            match sums.get_mut(&place) {
+                Some(sum) => sum.add(&line),
+                None => drop(sums.insert(place, line)),
+            }
+        }
+        sums.into_values().collect()
+    }
+}
+
+impl UsageView {
+    fn add(&mut self, line: &Self) {
+        let Self {
+            model: _,
+            key: _,
+            requests,
+            errors,
+            prompt_tokens,
+            completion_tokens,
+        } = self;
+        *requests = requests.saturating_add(line.requests);
+        *errors = errors.saturating_add(line.errors);
+        prompt_tokens.0 = prompt_tokens.0.saturating_add(line.prompt_tokens.0);
+        completion_tokens.0 = completion_tokens.0.saturating_add(line.completion_tokens.0);
+    }
 }
 
 // === impl CreatedKey ===

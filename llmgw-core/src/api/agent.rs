@@ -15,7 +15,7 @@ use crate::{
         engine::{Provision, WantedEngine},
         node::NodeFacts,
         replica::{ReplicaSpec, ReplicaStatus},
-        weights::{WeightsOnDisk, WeightsOrders},
+        weights::{ToldHeader, WeightsOnDisk, WeightsOrders},
     },
     id::NodeId,
 };
@@ -107,6 +107,9 @@ pub struct NodeReport {
     /// The weights that lie on its disk, by digest; absent while it has not looked, and of an agent that is too old to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Vec<WeightsOnDisk>>,
+    /// The headers that it was asked for, of weights that it holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<ToldHeader>,
 }
 
 /// All that should be, on a node.

@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// `GET decisions`, one of: a decision on a model, with the reasons.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Decision {
     /// Its number since the control plane was started; later decisions have higher ones.
@@ -36,6 +37,7 @@ pub struct Decision {
 }
 
 /// What was decided.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 #[non_exhaustive]
@@ -98,13 +100,109 @@ pub enum Outcome {
     },
     /// The model has served well for a while: its failures are forgotten.
     Absolved,
+    /// The model should have more or fewer replicas.
+    Scaled {
+        /// How many it should have had.
+        from: u32,
+        /// How many it should have.
+        to: u32,
+        /// Why.
+        why: ScaleReason,
+    },
+    /// A replica that was on its way out gets calls again.
+    Kept {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// The model failed too often in a row, and is not tried again by itself.
+    Parked {
+        /// Failures in a row.
+        failures: u32,
+        /// The last of them; at most 1,000 characters.
+        error: String,
+    },
+    /// The model is defined otherwise than when it was parked, and is tried again.
+    Unparked,
+    /// A roll that was ordered has begun.
+    RollBegun {
+        /// Which roll of the model.
+        number: u64,
+    },
+    /// A roll is over.
+    RollEnded {
+        /// Which roll of the model.
+        number: u64,
+        /// How it ended.
+        ended: RollEnd,
+    },
     /// A decision of a newer release.
     #[serde(other)]
     Unknown,
 }
 
+/// Why a model should have another number of replicas.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ScaleReason {
+    /// It was asked for, and nothing served it.
+    Asked {
+        /// Calls that waited.
+        waiting: u64,
+    },
+    /// There was more load than its replicas have slots for.
+    Load {
+        /// Calls that were answered or waited.
+        calls: u64,
+        /// What its replicas answer at once.
+        slots: u64,
+        /// For how long.
+        seconds: u64,
+    },
+    /// Fewer replicas would have done for a while.
+    LessLoad {
+        /// The most that were needed in that time.
+        needed: u32,
+        /// For how long.
+        seconds: u64,
+    },
+    /// Nobody has asked for it for a while.
+    Idle {
+        /// For how long.
+        seconds: u64,
+    },
+    /// A reason of a newer release.
+    #[serde(other)]
+    Unknown,
+}
+
+/// How a roll ended.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RollEnd {
+    /// All replicas are of the definition that there is.
+    Done {
+        /// How many were replaced.
+        replaced: u32,
+    },
+    /// No replica was of another definition than the one there is, or there is no such model any more.
+    NothingToDo,
+    /// The new definition does not work; replicas of the old one that were left stay.
+    BackedOut {
+        /// What went wrong.
+        why: String,
+    },
+    /// An end of a newer release.
+    #[serde(other)]
+    Unknown,
+}
+
 /// Why a replica leaves.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Leaving {
@@ -112,6 +210,20 @@ pub enum Leaving {
     ModelRemoved,
     /// The model has more replicas than it should.
     Surplus,
+    /// The model is switched off.
+    SwitchedOff,
+    /// Nobody has asked for the model for a while.
+    Idle,
+    /// The model has less load than its replicas are for.
+    LessLoad,
+    /// Its node is draining, and others serve in its place.
+    Moved,
+    /// A replica of the model's new definition serves in its place.
+    Rolled,
+    /// It is of a new definition that does not work.
+    BackedOut,
+    /// This model needs the room.
+    RoomFor(ModelName),
     /// Its node is not heard.
     NodeLost,
     /// Its node no longer knows it.
@@ -153,6 +265,12 @@ impl Outcome {
             Self::Failed { .. } => "failed",
             Self::LetGo { .. } => "let go",
             Self::Absolved => "absolved",
+            Self::Scaled { .. } => "scaled",
+            Self::Kept { .. } => "kept",
+            Self::Parked { .. } => "parked",
+            Self::Unparked => "unparked",
+            Self::RollBegun { .. } => "roll begun",
+            Self::RollEnded { .. } => "roll ended",
             Self::Unknown => "unknown",
         }
     }
@@ -176,7 +294,49 @@ impl Outcome {
             | Self::LetGo { replica, why } => format!("{}: {why}", replica.short()),
             Self::Failed { replica, error } => format!("{}: {error}", replica.short()),
             Self::Absolved => "it has served well for a while".to_owned(),
+            Self::Scaled { from, to, why } => format!("{from} to {to} replicas: {why}"),
+            Self::Kept { replica } => format!("{} is needed all the same", replica.short()),
+            Self::Parked { failures, error } => format!("{failures} failures in a row: {error}"),
+            Self::Unparked => "it is defined otherwise now".to_owned(),
+            Self::RollBegun { number } => format!("roll {number}"),
+            Self::RollEnded { number, ended } => format!("roll {number}: {ended}"),
             Self::Unknown => "a newer release says why".to_owned(),
+        }
+    }
+}
+
+// === impl ScaleReason ===
+
+impl fmt::Display for ScaleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked { waiting: 0 } => f.write_str("it was asked for"),
+            Self::Asked { waiting: 1 } => f.write_str("it was asked for, and 1 call waits"),
+            Self::Asked { waiting } => write!(f, "it was asked for, and {waiting} calls wait"),
+            Self::Load {
+                calls,
+                slots,
+                seconds,
+            } => write!(f, "{calls} calls for {slots} slots, for {seconds} s"),
+            Self::LessLoad { needed, seconds } => {
+                write!(f, "no more than {needed} were needed for {seconds} s")
+            }
+            Self::Idle { seconds } => write!(f, "nobody has asked for it for {seconds} s"),
+            Self::Unknown => f.write_str("a newer release says why"),
+        }
+    }
+}
+
+// === impl RollEnd ===
+
+impl fmt::Display for RollEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done { replaced: 1 } => f.write_str("1 replica was replaced"),
+            Self::Done { replaced } => write!(f, "{replaced} replicas were replaced"),
+            Self::NothingToDo => f.write_str("nothing was to be replaced"),
+            Self::BackedOut { why } => write!(f, "backed out, the old replicas stay: {why}"),
+            Self::Unknown => f.write_str("a newer release says how"),
         }
     }
 }
@@ -186,8 +346,15 @@ impl Outcome {
 impl fmt::Display for Leaving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::RoomFor(model) => return write!(f, "{model} needs the room"),
             Self::ModelRemoved => "its model was removed",
             Self::Surplus => "its model has more replicas than it should",
+            Self::SwitchedOff => "its model is switched off",
+            Self::Idle => "nobody has asked for its model for a while",
+            Self::LessLoad => "its model has less load than its replicas are for",
+            Self::Moved => "its node is draining, and others serve in its place",
+            Self::Rolled => "a replica of the new definition serves in its place",
+            Self::BackedOut => "the new definition does not work",
             Self::NodeLost => "its node is not heard",
             Self::Vanished => "its node no longer knows it",
             Self::AgentEnded => "its agent was told to end",

@@ -11,6 +11,7 @@ use crate::{
 };
 
 /// A question: what would these changes do, all together?
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WhatIf {
@@ -19,6 +20,7 @@ pub struct WhatIf {
 }
 
 /// All that a plan is made from, as one file: what would be can then be asked elsewhere, and later.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
@@ -31,6 +33,7 @@ pub struct Snapshot {
 }
 
 /// A change to try. Nodes are named by host name or id.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -63,6 +66,7 @@ pub enum Change {
 }
 
 /// What the changes would do.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Outcome {
     /// Replicas that end here and begin there.
@@ -80,6 +84,7 @@ pub struct Outcome {
 }
 
 /// A replica that begins.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Start {
     /// The model.
@@ -96,6 +101,7 @@ pub struct Start {
 }
 
 /// A replica that ends in one place and begins in another.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Move {
     /// The one that ends.
@@ -109,6 +115,7 @@ pub struct Move {
 }
 
 /// A replica that ends.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stop {
     /// Which.
@@ -122,6 +129,7 @@ pub struct Stop {
 }
 
 /// Why a replica ends.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {

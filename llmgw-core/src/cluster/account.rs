@@ -1,16 +1,17 @@
 //! Keys that clients present, and what was used with them.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    id::{KeyId, ModelName, ReplicaId, RequestId},
+    id::{KeyId, ModelName, ReplicaId, RequestId, TokenId},
     units::Tokens,
 };
 
 /// A key as it is kept: the secret's keyed hash, never the secret.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ApiKey {
     /// Its id; may be logged.
@@ -24,10 +25,48 @@ pub struct ApiKey {
 }
 
 /// A secret's keyed hash.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct KeyHash(pub [u8; 32]);
 
+/// A token that opens the admin API, as it is kept: the secret's keyed hash, never the secret.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct OperatorToken {
+    /// Its id; may be logged.
+    pub id: TokenId,
+    /// What people call its holder.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// HMAC-SHA-256 of the secret under the cluster's hashing key.
+    pub hash: KeyHash,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// What the holder of an admin token may do; each may do all that those before it may.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// See.
+    Viewer,
+    /// Order: models, nodes, engines, holds.
+    Operator,
+    /// Say who may: keys and tokens.
+    Admin,
+}
+
+/// Says that a text is no role.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text:?} is not a role; there are viewer, operator and admin")]
+pub struct ParseRoleError {
+    text: String,
+}
+
 /// One answered (or refused) client call, for the accounts.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UsageRecord {
     /// The call; a record is kept once however often it is written.
@@ -55,6 +94,40 @@ pub struct UsageRecord {
     /// From the call to the first byte of content; absent when there was none.
     pub time_to_first_token: Option<Duration>,
 }
+
+// === impl Role ===
+
+impl Role {
+    /// The role as it stands in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ParseRoleError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRoleError> {
+        let all = [Self::Viewer, Self::Operator, Self::Admin];
+        let found = all.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| ParseRoleError {
+            text: text.chars().take(64).collect(),
+        })
+    }
+}
+
+// === impl KeyHash ===
 
 impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -29,6 +29,7 @@ pub use self::chain::verify_chain;
 use crate::{clock::Timestamp, cluster::weights::Sha256Digest};
 
 /// Something that was done, before it has its place in the log.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct NewAuditEntry {
     /// When.
@@ -42,6 +43,7 @@ pub struct NewAuditEntry {
 }
 
 /// An entry of the log.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct AuditEntry {
     /// Its number: 1, 2, 3 and so on, without gaps.
@@ -61,6 +63,7 @@ pub struct AuditEntry {
 }
 
 /// The end of a chain, to which the next entry is bound.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ChainHead {
     /// The last entry's number; 0 when there is none.

@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster::weights::{Source, Weights, WeightsFile},
+    cluster::{
+        scaling::{Scaling, ScalingDefinition},
+        weights::{Source, Weights, WeightsFile},
+    },
     fingerprint::Fingerprint,
     id::{ModelName, ProfileName},
-    units::Bytes,
+    units::{Bytes, Span},
 };
 
 mod fallbacks;
@@ -30,6 +33,7 @@ pub use self::{
 ///   - memory: 700MiB
 ///     context: 4096
 /// ```
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDefinition {
@@ -57,14 +61,25 @@ pub struct ModelDefinition {
     /// names, and its digest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<WeightsFile>,
-    /// How many replicas should run; 1 when absent.
+    /// How many replicas should run, whatever the load; 1 when nothing is said of replicas. Not beside `min_replicas`
+    /// or `max_replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+    /// The fewest replicas; with 0, a request starts the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
+    /// The most replicas; follows `min_replicas` when absent, and is then at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<u32>,
+    /// How long a replica beyond `min_replicas` may go without a request before it is stopped; 15 minutes when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Span>,
     /// Ways to run it, in the order of preference.
     pub profiles: Vec<ProfileDefinition>,
 }
 
 /// A list that may be written as its only element.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(untagged, expecting = "not a text or a list of texts")]
 pub enum OneOrMany {
@@ -75,6 +90,7 @@ pub enum OneOrMany {
 }
 
 /// A model whose definition was checked.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ModelDefinition", into = "ModelDefinition")]
 pub struct Model {
@@ -83,7 +99,7 @@ pub struct Model {
     aliases: Vec<ModelName>,
     fallbacks: Vec<ModelName>,
     weights: Weights,
-    replicas: u32,
+    scaling: Scaling,
     profiles: Vec<Profile>,
 }
 
@@ -133,10 +149,22 @@ impl Model {
         &self.weights
     }
 
-    /// How many replicas should run; at least one.
+    /// Between how many replicas it runs.
+    #[must_use]
+    pub fn scaling(&self) -> Scaling {
+        self.scaling
+    }
+
+    /// How many replicas should run whatever the load: the fewest of its [`scaling`](Self::scaling).
     #[must_use]
     pub fn replicas(&self) -> u32 {
-        self.replicas
+        self.scaling.min()
+    }
+
+    /// The same model, scaled otherwise; its fingerprint stays.
+    #[must_use]
+    pub fn scaled(self, scaling: Scaling) -> Self {
+        Self { scaling, ..self }
     }
 
     /// Ways to run it, in the order of preference; at least one.
@@ -159,9 +187,27 @@ impl Model {
         Fingerprint::of(&(&self.weights, profile)).unwrap_or(Fingerprint(0))
     }
 
-    /// What of it no engine of this release can start: it can be planned and explained, and is not run.
+    /// Its definition as a view may tell it: of addresses, without what may be a secret in them. It can be planned with,
+    /// and is refused where it would be run.
+    #[must_use]
+    pub fn without_secrets(&self) -> ModelDefinition {
+        let mut told = self.clone();
+        for source in &mut told.weights.sources {
+            *source = source.without_secrets();
+        }
+        told.into()
+    }
+
+    /// What of it nobody can start: it can be planned and explained, and is not run.
     #[must_use]
     pub fn cannot_start(&self) -> Option<DefinitionError> {
+        if self.weights.sources.iter().any(Source::lacks_secrets) {
+            return Some(problem(
+                "source",
+                &"its secrets were left out when it was shown, so that nothing can be fetched by it",
+                Some("write the whole address, as it was given first"),
+            ));
+        }
         let sharded = |profile: &Profile| profile.needs.shards.is_some();
         let index = self.profiles.iter().position(sharded)?;
         Some(problem(
@@ -218,6 +264,9 @@ impl TryFrom<ModelDefinition> for Model {
             size,
             files,
             replicas,
+            min_replicas,
+            max_replicas,
+            idle_timeout,
             profiles,
         } = definition;
         let name: ModelName = name.parse().map_err(|e| problem("name", &e, None))?;
@@ -239,21 +288,13 @@ impl TryFrom<ModelDefinition> for Model {
             ));
         }
         let weights = weights::checked(source, sha256, size, files)?;
-        let replicas = replicas.unwrap_or(1);
-        if replicas == 0 {
-            return Err(problem(
-                "replicas",
-                &"0 replicas would never run",
-                Some("use 1 or more; remove the model to stop it"),
-            ));
-        }
-        if replicas > MAX_REPLICAS {
-            return Err(problem(
-                "replicas",
-                &format!("{replicas} is more than 1,000"),
-                None,
-            ));
-        }
+        let scaling = ScalingDefinition {
+            replicas,
+            min: min_replicas,
+            max: max_replicas,
+            idle_timeout,
+        };
+        let scaling = scaling.checked()?;
         if profiles.is_empty() {
             return Err(problem(
                 "profiles",
@@ -261,8 +302,9 @@ impl TryFrom<ModelDefinition> for Model {
                 Some("a profile says how to run the model: profiles: [{memory: 1GiB}]"),
             ));
         }
-        let is_far = |source: &Source| !matches!(source, Source::File { .. } | Source::Pip { .. });
-        let can_be_estimated = weights.sources.iter().any(is_far);
+        // A node tells of a file that it holds; nothing brings a package to a node before something is placed there.
+        let is_readable = |source: &Source| !matches!(source, Source::Pip { .. });
+        let can_be_estimated = weights.sources.iter().any(is_readable);
         let mut checked: Vec<Profile> = Vec::new();
         for (index, profile) in profiles.into_iter().enumerate() {
             let profile = profile.checked(&format!("profiles[{index}]"))?;
@@ -289,7 +331,7 @@ impl TryFrom<ModelDefinition> for Model {
             aliases: checked_aliases,
             fallbacks,
             weights,
-            replicas,
+            scaling,
             profiles: checked,
         })
     }
@@ -303,9 +345,15 @@ impl From<Model> for ModelDefinition {
             aliases,
             fallbacks,
             weights,
-            replicas,
+            scaling,
             profiles,
         } = model;
+        let ScalingDefinition {
+            replicas,
+            min,
+            max,
+            idle_timeout,
+        } = scaling.into();
         let Weights {
             sources,
             sha256,
@@ -321,7 +369,10 @@ impl From<Model> for ModelDefinition {
             sha256: sha256.map(|digest| digest.to_string()),
             size,
             files,
-            replicas: Some(replicas),
+            replicas,
+            min_replicas: min,
+            max_replicas: max,
+            idle_timeout,
             profiles: profiles.into_iter().map(ProfileDefinition::from).collect(),
         }
     }
@@ -351,7 +402,6 @@ fn problem(field: &str, what: &dyn ToString, hint: Option<&str>) -> DefinitionEr
 }
 
 const MAX_DESCRIPTION: usize = 1_000;
-const MAX_REPLICAS: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {

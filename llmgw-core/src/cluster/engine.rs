@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 
 use self::custom::CustomEngine;
-use super::{node::Warning, release::Resolution};
+use super::{node::Warning, release::Resolution, weights::without_secrets};
 use crate::{clock::Timestamp, id::EngineName, units::Bytes};
 
 /// The build of llama.cpp that this release was checked against.
@@ -18,6 +18,7 @@ pub mod template;
 pub const KNOWN_ENGINES: [&str; 3] = ["llamacpp", "vllm", "sglang"];
 
 /// An engine that a node should have.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct WantedEngine {
     /// Which program.
@@ -40,6 +41,7 @@ pub struct WantedEngine {
 }
 
 /// Where an engine's build comes from.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSource {
@@ -61,6 +63,7 @@ pub enum EngineSource {
 }
 
 /// How far a node is with one wanted engine.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Provision {
     /// Which engine.
@@ -79,6 +82,7 @@ pub struct Provision {
 }
 
 /// A build that was not taken.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PassedOver {
     /// Which, such as `b10991 cuda-13.3`.
@@ -88,6 +92,7 @@ pub struct PassedOver {
 }
 
 /// The steps of an installation.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum ProvisionState {
@@ -138,6 +143,7 @@ pub enum ProvisionState {
 }
 
 /// How far a download is.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Transfer {
     /// What is on the disk.
@@ -153,10 +159,26 @@ pub struct Transfer {
 // === impl WantedEngine ===
 
 impl WantedEngine {
+    /// The same as a view may tell it: of a mirror's address, without what may be a secret in it.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut told = self.clone();
+        if let EngineSource::Mirror(address) = &mut told.source {
+            *address = without_secrets(address);
+        }
+        told
+    }
+
     /// Whether builds of it are published as archives of releases that this release can read.
     #[must_use]
     pub fn has_releases(&self) -> bool {
         self.name.as_str() == "llamacpp"
+    }
+
+    /// Whether its builds are looked up in a list of releases.
+    #[must_use]
+    pub fn comes_from_releases(&self) -> bool {
+        self.has_releases() && matches!(self.source, EngineSource::Auto | EngineSource::Github)
     }
 
     /// An engine in the version that this release was checked against and the form that fits each node.
@@ -178,6 +200,20 @@ impl WantedEngine {
         self.version.as_deref().unwrap_or(DEFAULT_LLAMACPP)
     }
 
+    /// What was found out about its release, where `told` has it. The files of a mirror are of one version, whatever form
+    /// of it is wanted.
+    #[must_use]
+    pub fn release_in(&self, told: &[Self]) -> Option<Resolution> {
+        let of_mirror = |one: &&Self| {
+            matches!(self.source, EngineSource::Mirror(_))
+                && (&one.name, &one.source, &one.version)
+                    == (&self.name, &self.source, &self.version)
+        };
+        let same = told.iter().find(|one| one.asks_the_same(self));
+        same.or_else(|| told.iter().find(of_mirror))
+            .and_then(|one| one.release.clone())
+    }
+
     /// Whether `other` asks for the same build: it may know more or less of the release.
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
@@ -197,7 +233,7 @@ impl fmt::Display for EngineSource {
             Self::Auto => f.write_str("auto"),
             Self::Github => f.write_str("github"),
             Self::Wheel => f.write_str("wheel"),
-            Self::Mirror(address) => write!(f, "mirror {address}"),
+            Self::Mirror(address) => write!(f, "mirror {}", without_secrets(address)),
             Self::Path(path) => write!(f, "path {path}"),
             Self::Lock(path) => write!(f, "lock {path}"),
             Self::Custom(engine) => write!(f, "command {}", engine.program()),

@@ -17,6 +17,7 @@ pub use self::{
 use crate::units::Bytes;
 
 /// What an agent found when it looked at its machine.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct NodeFacts {
     /// The name the machine gives itself.
@@ -61,6 +62,7 @@ pub struct NodeFacts {
 }
 
 /// An operating system's name and version, as `/etc/os-release` says them.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Os {
     /// Such as `debian`.
@@ -71,6 +73,7 @@ pub struct Os {
 }
 
 /// The processor.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Cpu {
     /// Logical cores that this process may use, after affinity and the quota of its control group.
@@ -83,6 +86,7 @@ pub struct Cpu {
 }
 
 /// Main memory.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Memory {
     /// All that the machine (or the container) has.
@@ -93,6 +97,7 @@ pub struct Memory {
 }
 
 /// A disk that holds weights.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Disk {
     /// Where it is mounted.
@@ -110,6 +115,7 @@ pub struct Disk {
 }
 
 /// How far a node's clock is from the control plane's.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ClockOffset {
     /// Milliseconds that the node's clock is ahead; negative when it is behind.
@@ -119,6 +125,7 @@ pub struct ClockOffset {
 }
 
 /// Something about a machine that its operator should know.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Warning {
     /// A stable name, such as `no_avx2`.
@@ -136,6 +143,8 @@ impl Warning {
     pub const DISK_NEARLY_FULL: &str = "disk_nearly_full";
     /// The driver is too old for the wanted CUDA.
     pub const DRIVER_TOO_OLD: &str = "driver_too_old";
+    /// Nothing holds engines to the memory that they were given.
+    pub const ENGINE_MEMORY_UNLIMITED: &str = "engine_memory_unlimited";
     /// A port on a fast network has a link, and its network does not use it.
     pub const FABRIC_NOT_ACTIVE: &str = "fabric_not_active";
     /// The C library is too old for the wanted build.
@@ -150,6 +159,8 @@ impl Warning {
     pub const GPU_PROBLEM: &str = "gpu_problem";
     /// The processor has no AVX2.
     pub const NO_AVX2: &str = "no_avx2";
+    /// A program that an operator has named was never seen to compute here.
+    pub const NOT_COMPUTED: &str = "not_computed";
     /// Memory has been put aside to swap.
     pub const SWAP_IN_USE: &str = "swap_in_use";
 
@@ -187,6 +198,7 @@ impl ClockOffset {
 }
 
 /// What a node may be used for.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {

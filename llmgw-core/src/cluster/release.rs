@@ -11,6 +11,7 @@ use super::{
 use crate::{clock::Timestamp, units::Bytes};
 
 /// A published version: its name, and the files that come with it.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Release {
     /// Such as `b10991`.
@@ -23,6 +24,7 @@ pub struct Release {
 }
 
 /// A published file.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Asset {
     /// Its name, which says what it is: see [`BuildName`].
@@ -38,6 +40,7 @@ pub struct Asset {
 }
 
 /// What came of looking up a release.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Resolution {

@@ -10,9 +10,11 @@ use crate::{
     },
     fingerprint::Fingerprint,
     id::{ModelName, ReplicaId},
+    units::Bytes,
 };
 
 /// What an agent is asked to run.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ReplicaSpec {
     /// Which replica this is; never used again for another.
@@ -31,6 +33,7 @@ pub struct ReplicaSpec {
 }
 
 /// The life of a replica.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaState {
@@ -58,6 +61,7 @@ pub enum ReplicaState {
 }
 
 /// What an agent says of a replica.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ReplicaStatus {
     /// What was asked for.
@@ -72,6 +76,10 @@ pub struct ReplicaStatus {
     /// How far the fetch is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<FetchProgress>,
+    /// What it holds, the most that was measured since it was ready; absent before, and of an agent that is too old to
+    /// measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MemoryUse>,
     /// Why it failed, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -81,6 +89,45 @@ pub struct ReplicaStatus {
     /// The last lines of the engine's log, when it failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log_tail: Vec<String>,
+}
+
+/// Memory that all processes of a replica together were measured to hold. What could not be measured is absent.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct MemoryUse {
+    /// Main memory: what they hold themselves, and the pages of files, such as weights, that they have mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub main: Option<Bytes>,
+    /// Memory of each of its GPUs that could be asked, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuMemoryUse>,
+}
+
+/// Memory of one GPU that a replica was measured to hold.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct GpuMemoryUse {
+    /// The GPU's number on its node.
+    pub gpu: u32,
+    /// What the replica holds of it.
+    pub memory: Bytes,
+}
+
+impl MemoryUse {
+    /// The larger of both, part by part: what is measured once is needed again.
+    #[must_use]
+    pub fn most(&self, other: &Self) -> Self {
+        let mut most = self.clone();
+        most.main = most.main.max(other.main);
+        for one in &other.gpus {
+            match most.gpus.iter_mut().find(|known| known.gpu == one.gpu) {
+                Some(known) => known.memory = known.memory.max(one.memory),
+                None => most.gpus.push(*one),
+            }
+        }
+        most.gpus.sort_by_key(|one| one.gpu);
+        most
+    }
 }
 
 impl ReplicaStatus {
@@ -126,3 +173,25 @@ impl ReplicaState {
 
 /// Characters of an engine's last line that go into a reason.
 const MAX_SAID: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_once_stays_though_less_or_nothing_is_measured_later() {
+        let of = |main: Option<u64>, gpus: &[(u32, u64)]| MemoryUse {
+            main: main.map(Bytes),
+            gpus: gpus
+                .iter()
+                .map(|(gpu, memory)| GpuMemoryUse {
+                    gpu: *gpu,
+                    memory: Bytes(*memory),
+                })
+                .collect(),
+        };
+        let most = of(Some(5), &[(1, 7)]).most(&of(Some(4), &[(0, 2), (1, 9)]));
+        assert_eq!(most, of(Some(5), &[(0, 2), (1, 9)]));
+        assert_eq!(most.most(&of(None, &[])), most);
+    }
+}

@@ -9,9 +9,11 @@
 //! ```
 //! Other systems' builds, sources and whatever else a release carries are no builds to us.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use serde::{Deserialize, Serialize, de};
+
+use super::node::MajorMinor;
 
 /// One form of an engine's version: what it computes on, and with which toolkit.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -21,18 +23,9 @@ pub enum Variant {
     /// Any GPU with a Vulkan driver.
     Vulkan,
     /// NVIDIA's GPUs, by this version of the CUDA toolkit.
-    Cuda(MinorVersion),
+    Cuda(MajorMinor),
     /// A form that this release knows by name only, such as `rocm-7.2`.
     Other(String),
-}
-
-/// A version of two numbers, compared as numbers: 12.10 is newer than 12.9.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct MinorVersion {
-    /// The first number.
-    pub major: u32,
-    /// The second.
-    pub minor: u32,
 }
 
 /// What the name of a published file says.
@@ -68,12 +61,9 @@ pub enum Packing {
     TarZst,
     /// `.zip`.
     Zip,
+    /// `.tar`: no release has one, and who packs a build by hand may.
+    Tar,
 }
-
-/// A text that is no version of two numbers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("not a version of two numbers, such as 13.3")]
-pub struct MinorVersionError;
 
 /// The number in a tag such as `b10991`: versions of llama.cpp are compared by it, never as text.
 #[must_use]
@@ -108,16 +98,13 @@ impl Variant {
     /// Ubuntu 24.04 and ask for `GLIBC_2.38`. What is not known is absent: then the objects themselves tell,
     /// once they are here.
     #[must_use]
-    pub fn known_glibc(&self, arch: &str) -> Option<MinorVersion> {
+    pub fn known_glibc(&self, arch: &str) -> Option<MajorMinor> {
         let newer = match self {
             Self::Cuda(version) => version.major >= 13,
             Self::Other(name) => name.starts_with("rocm"),
             Self::Cpu | Self::Vulkan => false,
         };
-        (newer || arch == "aarch64").then_some(MinorVersion {
-            major: 2,
-            minor: 38,
-        })
+        (newer || arch == "aarch64").then_some(MajorMinor::new(2, 38))
     }
 }
 
@@ -141,7 +128,7 @@ impl From<&str> for Variant {
                 .strip_prefix("cuda-")
                 // An older form: cuda-cu12.4.
                 .map(|version| version.strip_prefix("cu").unwrap_or(version))
-                .and_then(|version| version.parse().ok())
+                .and_then(MajorMinor::leading)
                 .map_or_else(|| Self::Other(text.to_owned()), Self::Cuda),
         }
     }
@@ -161,42 +148,6 @@ impl<'de> Deserialize<'de> for Variant {
         } else {
             Err(de::Error::custom("not the name of a build"))
         }
-    }
-}
-
-// === impl MinorVersion ===
-
-impl MinorVersion {
-    /// The version of these two numbers.
-    #[must_use]
-    pub const fn new(major: u32, minor: u32) -> Self {
-        Self { major, minor }
-    }
-}
-
-impl fmt::Display for MinorVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
-
-impl FromStr for MinorVersion {
-    type Err = MinorVersionError;
-
-    /// Reads `13.3`; of `13.3.1` the first two numbers, and `13` as 13.0.
-    fn from_str(text: &str) -> Result<Self, MinorVersionError> {
-        let mut numbers = text.split('.').map(whole);
-        let mut next = || numbers.next().map(|number| number.ok_or(MinorVersionError));
-        let major = next().ok_or(MinorVersionError)??;
-        let minor = next().unwrap_or(Ok(0))?;
-        if numbers.any(|number| number.is_none()) {
-            return Err(MinorVersionError);
-        }
-        let small = |number: u64| u32::try_from(number).map_err(|_| MinorVersionError);
-        Ok(Self {
-            major: small(major)?,
-            minor: small(minor)?,
-        })
     }
 }
 
@@ -264,6 +215,7 @@ const PACKINGS: &[(&str, Packing)] = &[
     (".tgz", Packing::TarGz),
     (".tar.zst", Packing::TarZst),
     (".zip", Packing::Zip),
+    (".tar", Packing::Tar),
 ];
 
 const MAX_NAME: usize = 128;
@@ -349,16 +301,9 @@ mod tests {
 
     #[test]
     fn numbers_are_compared_as_numbers() {
-        let version = |text: &str| text.parse::<MinorVersion>().unwrap();
-        assert!(version("12.10") > version("12.9"));
-        assert!(version("9.9") < version("13"));
-        assert_eq!(version("13.3.1"), version("13.3"));
         assert!(build_number("b10991") > build_number("b9999"));
         for wrong in ["", "b", "13", "b-1", "b1x"] {
             assert_eq!(build_number(wrong), None, "{wrong:?}");
-        }
-        for wrong in ["", ".", "13.", "a.b", "13.3.x"] {
-            assert!(wrong.parse::<MinorVersion>().is_err(), "{wrong:?}");
         }
     }
 

@@ -9,17 +9,20 @@ use crate::{clock::Timestamp, fingerprint::Fingerprint, units::Bytes};
 mod digest;
 mod set;
 mod source;
+mod told;
 
 pub use self::{
     digest::{DigestError, Sha256Digest},
     set::{companions, gguf_parts, is_index},
-    source::{Source, SourceError, is_relative, shown, split_digest},
+    source::{Source, SourceError, is_relative, shown, split_digest, without_secrets},
+    told::{MAX_ASKED, ToldHeader},
 };
 
 /// How to get a model's weights: sources in the order of preference, and what the bytes must be.
 ///
 /// Weights are one file, or a set of files that lie beside each other: the parts of a split GGUF, or what a
 /// repository of safetensors holds. Of a set, `sources` name one file, and the others lie beside it wherever it is.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Weights {
     /// Tried in this order.
@@ -36,6 +39,7 @@ pub struct Weights {
 }
 
 /// One file of a set.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightsFile {
@@ -49,6 +53,7 @@ pub struct WeightsFile {
 }
 
 /// How far a fetch is. What is not known is absent: nothing is guessed from what is.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct FetchProgress {
     /// The source being read.
@@ -67,9 +72,13 @@ pub struct FetchProgress {
     /// When the last byte came, by the agent's clock, if that is long ago; absent while bytes come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_since: Option<Timestamp>,
+    /// Why the source before this one was given up, in one line; absent when this is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed_over: Option<String>,
 }
 
 /// Weights that lie on a node, whole and checked.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct WeightsOnDisk {
     /// What they are.
@@ -94,6 +103,7 @@ pub struct WeightsOnDisk {
 }
 
 /// What a node is to do about weights, besides fetching those of its replicas.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct WeightsOrders {
     /// Weights to remove, unless something on the node uses them.
@@ -105,12 +115,16 @@ pub struct WeightsOrders {
     /// The address that `mirror:` sources are fetched beneath; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
+    /// Weights whose headers are to be told by a node that holds them; at most [`MAX_ASKED`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<Weights>,
     /// What gated repositories are asked with: kept in memory, and sent to the hub alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub_token: Option<HubToken>,
 }
 
 /// A secret that a hub knows its user by. Never shown, never written to a disk.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct HubToken(String);
@@ -183,6 +197,7 @@ impl FetchProgress {
             bytes_per_second: None,
             eta_seconds: None,
             stalled_since: None,
+            passed_over: None,
         }
     }
 
@@ -205,6 +220,7 @@ impl fmt::Display for FetchProgress {
             bytes_per_second,
             eta_seconds,
             stalled_since,
+            passed_over: _,
         } = self;
         match (bytes_total, self.percent()) {
             (Some(total), Some(percent)) => write!(f, "{bytes_done} of {total} ({percent} %)")?,

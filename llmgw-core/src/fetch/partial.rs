@@ -39,7 +39,8 @@ pub(super) struct Partial {
 #[derive(Debug)]
 struct Worker<T> {
     work: mpsc::Sender<Work>,
-    done: JoinHandle<io::Result<T>>,
+    /// Absent once it was heard how it ended: that is heard once.
+    done: Option<JoinHandle<io::Result<T>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -180,7 +181,10 @@ impl<T: Send + 'static> Worker<T> {
             }
             Ok(state)
         });
-        Self { work, done }
+        Self {
+            work,
+            done: Some(done),
+        }
     }
 
     async fn tell(&mut self, work: Work) -> io::Result<()> {
@@ -188,15 +192,22 @@ impl<T: Send + 'static> Worker<T> {
             return Ok(());
         }
         // It has ended, which it does when it fails.
-        match joined((&mut self.done).await) {
-            Err(error) => Err(error),
-            Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        match &mut self.done {
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+            Some(done) => {
+                let ended = joined(done.await);
+                self.done = None;
+                ended.and_then(|_| Err(io::ErrorKind::BrokenPipe.into()))
+            }
         }
     }
 
     async fn finish(self) -> io::Result<T> {
         drop(self.work);
-        joined(self.done.await)
+        match self.done {
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+            Some(done) => joined(done.await),
+        }
     }
 }
 
@@ -295,3 +306,22 @@ fn joined<T>(done: Result<io::Result<T>, tokio::task::JoinError>) -> io::Result<
 /// Chunks that may wait for a thread; some MiB.
 const QUEUE: usize = 16;
 const READ: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_has_failed_says_why_once_and_is_no_panic_afterwards() {
+        let full = |_: &mut (), _| Err(io::Error::from(io::ErrorKind::StorageFull));
+        let mut worker = Worker::start((), full);
+        let why = loop {
+            if let Err(error) = worker.tell(Work::Restart).await {
+                break error.kind();
+            }
+        };
+        assert_eq!(why, io::ErrorKind::StorageFull);
+        assert!(worker.tell(Work::Restart).await.is_err());
+        assert!(worker.finish().await.is_err());
+    }
+}

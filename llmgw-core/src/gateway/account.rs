@@ -11,14 +11,17 @@ use crate::{
     clock::Clock,
     cluster::account::UsageRecord,
     id::{KeyId, ModelName, ReplicaId},
+    metrics::GatewayMeters,
     units::Tokens,
 };
 
-/// The account of one call that reached a model. When it is dropped, its record goes to the journal: a call
+/// The account of one call that reached a model. When it is dropped, its record goes to the journal and into
+/// the numbers: a call
 /// whose client left is dropped too, and counts as status 499 with what was seen until then.
 #[derive(Debug)]
 pub(super) struct Account {
     journal: Arc<Journal>,
+    meters: Arc<GatewayMeters>,
     clock: Arc<dyn Clock>,
     call: Call,
     key: KeyId,
@@ -37,7 +40,7 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn open(
-        journal: Arc<Journal>,
+        (journal, meters): (Arc<Journal>, Arc<GatewayMeters>),
         clock: Arc<dyn Clock>,
         call: Call,
         key: KeyId,
@@ -46,6 +49,7 @@ impl Account {
     ) -> Self {
         Self {
             journal,
+            meters,
             clock,
             call,
             key,
@@ -57,6 +61,11 @@ impl Account {
             first_content: None,
             _counted: counted,
         }
+    }
+
+    /// Whose call it is.
+    pub(super) fn key(&self) -> KeyId {
+        self.key
     }
 
     /// The replica that answers.
@@ -118,7 +127,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.journal.push(self.record());
+        let record = self.record();
+        self.meters.call(&record);
+        self.journal.push(record);
     }
 }
 

@@ -40,6 +40,12 @@ pub struct GatewayConfig {
     pub answer_hold: Bytes,
     /// The longest wait for an attempt to place a model that nothing serves.
     pub activation_patience: Duration,
+    /// The longest time that a call waits for a model on demand to be served.
+    pub activation_deadline: Duration,
+    /// The most calls that wait for one model on demand.
+    pub waiting_per_model: usize,
+    /// The most calls that wait for models on demand in all.
+    pub waiting: usize,
     /// The longest time that calls may go on after shutdown was asked for.
     pub drain_deadline: Duration,
     /// The longest time that usage waits to be written.
@@ -86,6 +92,10 @@ impl Default for GatewayConfig {
             event_limit: Bytes::mib(8),
             answer_hold: Bytes::mib(1),
             activation_patience: Duration::from_secs(2),
+            // Half of what clients wait by default, and enough for a model that lies on the node's disk.
+            activation_deadline: Duration::from_secs(300),
+            waiting_per_model: 256,
+            waiting: 1024,
             drain_deadline: Duration::from_secs(30),
             journal_interval: Duration::from_millis(200),
             journal_limit: 100_000,

@@ -94,6 +94,15 @@ impl Outgoing {
     }
 }
 
+// === impl Answer ===
+
+impl Answer {
+    /// Whether the engine says that it has failed.
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Unary(head, _) if head.status.is_server_error())
+    }
+}
+
 // === impl Forward ===
 
 impl Forward<'_> {
@@ -139,7 +148,12 @@ impl Forward<'_> {
                     .await;
             }
             let how = match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if answer.is_failure() {
+                        upstream.fail();
+                    }
+                    return Ok(answer);
+                }
                 Err(Failure::Refused(refusal)) => return Err(refusal),
                 Err(Failure::Unreachable(how)) => how,
                 Err(Failure::Died { how, .. }) => {
@@ -147,6 +161,7 @@ impl Forward<'_> {
                     how
                 }
             };
+            upstream.fail();
             let request = trail.request_id.to_str().unwrap_or_default();
             tracing::warn!(request, model = %self.route.name, %replica, how, "a replica failed a call");
             let refusal = Refusal::new(

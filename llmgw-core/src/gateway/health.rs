@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Code,
-    route::{RouteTable, Waiting},
+    route::{ModelRoute, RouteTable, Waiting},
 };
 
 #[derive(Serialize)]
@@ -24,12 +24,17 @@ pub(super) fn health() -> Response<AnswerBody> {
     json(StatusCode::OK, &Status { status: "ok" })
 }
 
-/// At least one replica serves; or why none does.
+/// At least one replica serves, or starts with the first call; or why none does.
 ///
 /// What keeps a model from running may name paths and machines, and is told to key holders only. How far a
 /// load is, anyone may know.
 pub(super) fn ready(table: &RouteTable) -> Result<Response<AnswerBody>, Refusal> {
-    if table.models().any(|model| !model.endpoints.is_empty()) {
+    // What a call starts is as good: who is not asked because nothing serves would never serve.
+    let answers = |model: &ModelRoute| {
+        let wakes = model.on_demand && matches!(model.waiting, Waiting::Loading(_));
+        !model.endpoints.is_empty() || wakes
+    };
+    if table.models().any(|model| answers(model)) {
         return Ok(json(StatusCode::OK, &Status { status: "ready" }));
     }
     let mut why = String::new();
@@ -38,6 +43,7 @@ pub(super) fn ready(table: &RouteTable) -> Result<Response<AnswerBody>, Refusal>
             Waiting::Loading(state) => state,
             Waiting::Unplaceable(_) => "not placed",
             Waiting::Parked(_) => "parked",
+            Waiting::Off(_) => "switched off",
         };
         let separator = if why.is_empty() { "" } else { "; " };
         // Writing to a text does not fail.

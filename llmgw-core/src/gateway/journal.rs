@@ -65,6 +65,11 @@ impl Journal {
         }
     }
 
+    /// Records that wait to be written, or are being written.
+    pub(super) fn waiting(&self) -> u64 {
+        self.lock().len() as u64 + self.in_hand.load(Ordering::Acquire)
+    }
+
     /// Records that were lost because too many waited.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

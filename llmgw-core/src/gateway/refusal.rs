@@ -9,9 +9,9 @@
 //! | 405 | `method_not_allowed` | `Allow` |
 //! | 413 | `request_too_large` | - |
 //! | 502 | `upstream_disconnected` `upstream_error` | - |
-//! | 503 | `model_parked` `model_unplaceable` | `x-should-retry: false` |
+//! | 503 | `model_parked` `model_unplaceable` `model_off` | `x-should-retry: false` |
 //! | 503 | `model_loading` `queue_full` `unavailable` `shutting_down` | `Retry-After` |
-//! | 504 | `upstream_timeout` | - |
+//! | 504 | `upstream_timeout` `activation_timeout` | - |
 //!
 //! An engine's own error keeps its status, message and `Retry-After`, and gets this shape.
 
@@ -158,6 +158,7 @@ impl From<NoRoute> for Refusal {
                 Self::new(Code::ModelUnplaceable, why)
             }
             NoRoute::NoEndpoint(_, Waiting::Parked(why)) => Self::new(Code::ModelParked, why),
+            NoRoute::NoEndpoint(_, Waiting::Off(why)) => Self::new(Code::ModelOff, why),
         }
     }
 }
@@ -178,14 +179,15 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
         Code::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, INVALID),
         Code::Conflict => (StatusCode::CONFLICT, INVALID),
         Code::UpstreamError | Code::UpstreamDisconnected => (StatusCode::BAD_GATEWAY, SERVER),
-        Code::UpstreamTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER),
+        Code::UpstreamTimeout | Code::ActivationTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER),
         Code::ModelUnplaceable
         | Code::ModelParked
         | Code::ModelLoading
+        | Code::ModelOff
         | Code::QueueFull
         | Code::ShuttingDown
         | Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, SERVER),
-        Code::Fenced | Code::VerificationFailed | Code::Internal => {
+        Code::Fenced | Code::VerificationFailed | Code::NoStore | Code::Internal => {
             (StatusCode::INTERNAL_SERVER_ERROR, SERVER)
         }
     }
@@ -235,6 +237,7 @@ mod tests {
         assert!(loading.object().message.contains("fetching weights (43 %)"));
         for waiting in [
             Waiting::Parked("SIGILL".into()),
+            Waiting::Off("no replicas".into()),
             Waiting::Unplaceable("short by 3 GiB".into()),
         ] {
             let refusal = refusal(waiting);

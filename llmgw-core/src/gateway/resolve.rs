@@ -1,12 +1,18 @@
 //! Stage 3, resolve: the model that a name stands for; and waking it, when nothing serves it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
-use super::refusal::Refusal;
+use super::{
+    config::GatewayConfig,
+    queue::{Full, Place, Queue, Turn},
+    refusal::Refusal,
+};
 use crate::{
     control::Activation,
+    error::Code,
+    id::{KeyId, ModelName},
     route::{ModelRoute, NoRoute, RouteTable, Waiting},
 };
 
@@ -15,47 +21,150 @@ pub(super) fn resolve(table: &RouteTable, name: &str) -> Result<Arc<ModelRoute>,
     Ok(Arc::clone(table.resolve(name)?))
 }
 
-/// The model with at least one replica that serves; when there is none, asks for one, once, and says what it
-/// waits for.
-///
-/// A parked model is not asked for: only an operator lets it be tried again.
-pub(super) async fn awake(
-    route: Arc<ModelRoute>,
-    routes: &watch::Receiver<Arc<RouteTable>>,
-    activation: &dyn Activation,
-    patience: Duration,
-) -> Result<Arc<ModelRoute>, Refusal> {
-    if !route.endpoints.is_empty() {
-        return Ok(route);
-    }
-    let none = |waiting: &Waiting| NoRoute::NoEndpoint(route.name.clone(), waiting.clone()).into();
-    if matches!(route.waiting, Waiting::Parked(_)) {
-        return Err(none(&route.waiting));
-    }
-    let served = async {
-        if let Some(waiting) = activation.activate(&route.name).await {
-            return Err(none(&waiting));
+/// What a model is woken with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waking<'a> {
+    pub(super) config: &'a GatewayConfig,
+    pub(super) routes: &'a watch::Receiver<Arc<RouteTable>>,
+    pub(super) activation: &'a dyn Activation,
+    pub(super) queue: &'a Arc<Queue>,
+}
+
+impl Waking<'_> {
+    /// The model with at least one replica that serves. When there is none, asks for one, once.
+    ///
+    /// A call for a model on demand then waits for it, unless there is nothing to wait for; any other is told what the
+    /// model waits for. A parked model, and one that is switched off, is not asked for: only an operator can help.
+    pub(super) async fn awake(
+        &self,
+        route: Arc<ModelRoute>,
+        key: KeyId,
+    ) -> Result<Arc<ModelRoute>, Refusal> {
+        if !route.endpoints.is_empty() {
+            return Ok(route);
         }
-        // It is served by now: the table that says so is on its way.
-        let mut routes = routes.clone();
-        let mut found = None;
-        let table = routes
-            .wait_for(|table| {
-                found = table.resolve(route.name.as_str()).ok().map(Arc::clone);
-                found
-                    .as_ref()
-                    .is_none_or(|route| !route.endpoints.is_empty())
-            })
-            .await;
-        match (table.is_ok(), found) {
-            (true, Some(route)) => Ok(route),
-            (true, None) => Err(NoRoute::UnknownModel(route.name.to_string()).into()),
-            // Nobody publishes any more; the last table stays good.
-            (false, _) => Err(none(&route.waiting)),
+        if matches!(route.waiting, Waiting::Parked(_) | Waiting::Off(_)) {
+            return Err(none(&route.name, &route.waiting));
         }
+        if route.on_demand {
+            return self.wait(route, key).await;
+        }
+        let served = async {
+            if let Some(waiting) = self.activation.activate(&route.name).await {
+                return Err(none(&route.name, &waiting));
+            }
+            // It is served by now: the table that says so is on its way.
+            let mut routes = self.routes.clone();
+            let mut found = None;
+            let table = routes
+                .wait_for(|table| {
+                    found = table.resolve(route.name.as_str()).ok().map(Arc::clone);
+                    found
+                        .as_ref()
+                        .is_none_or(|route| !route.endpoints.is_empty())
+                })
+                .await;
+            match (table.is_ok(), found) {
+                (true, Some(route)) => Ok(route),
+                (true, None) => Err(NoRoute::UnknownModel(route.name.to_string()).into()),
+                // Nobody publishes any more; the last table stays good.
+                (false, _) => Err(none(&route.name, &route.waiting)),
+            }
+        };
+        match timeout(self.config.activation_patience, served).await {
+            Ok(served) => served,
+            Err(_) => Err(none(&route.name, &route.waiting)),
+        }
+    }
+
+    /// Waits for a model on demand, in a place of the queue.
+    async fn wait(&self, route: Arc<ModelRoute>, key: KeyId) -> Result<Arc<ModelRoute>, Refusal> {
+        let name = &route.name;
+        let mut place = self
+            .queue
+            .enter(name, key)
+            .map_err(|full| queue_full(name, full))?;
+        let mut state = match &route.waiting {
+            Waiting::Loading(state) => state.clone(),
+            Waiting::Unplaceable(why) | Waiting::Parked(why) | Waiting::Off(why) => why.clone(),
+        };
+        let deadline = self.config.activation_deadline;
+        let served = self.until_served(name, &mut place, &mut state);
+        match timeout(deadline, served).await {
+            Ok(served) => served,
+            Err(_) => {
+                let seconds = deadline.as_secs();
+                let message = format!("{name} was not ready within {seconds} s: {state}");
+                Err(Refusal::new(Code::ActivationTimeout, message))
+            }
+        }
+    }
+
+    async fn until_served(
+        &self,
+        name: &ModelName,
+        place: &mut Place,
+        state: &mut String,
+    ) -> Result<Arc<ModelRoute>, Refusal> {
+        let mut routes = self.routes.clone();
+        let asked = self.activation.activate(name);
+        // Whoever does not answer is not waited for: the table says how it goes on.
+        if let Ok(Some(waiting)) = timeout(self.config.activation_patience, asked).await {
+            match waiting {
+                Waiting::Loading(doing) => *state = doing,
+                refused => return Err(none(name, &refused)),
+            }
+        }
+        let mut published = true;
+        loop {
+            let found = match routes.borrow_and_update().resolve(name.as_str()) {
+                Ok(route) => Arc::clone(route),
+                Err(gone) => return Err(gone.into()),
+            };
+            if found.endpoints.is_empty() {
+                match &found.waiting {
+                    Waiting::Loading(doing) => state.clone_from(doing),
+                    refused => return Err(none(name, refused)),
+                }
+            } else {
+                // Whoever sees it first tells all, in their order, and itself.
+                self.queue.release(&found);
+            }
+            tokio::select! {
+                biased;
+                turn = &mut place.turn => {
+                    return match turn {
+                        Ok(Turn::Served(route)) => Ok(route),
+                        Ok(Turn::Displaced) => Err(displaced(name)),
+                        // Its place can't be given up while it is held.
+                        Err(_) => Err(Refusal::new(Code::Internal, "a place in the queue was lost")),
+                    };
+                }
+                changed = routes.changed(), if published => published = changed.is_ok(),
+            }
+        }
+    }
+}
+
+fn none(name: &ModelName, waiting: &Waiting) -> Refusal {
+    NoRoute::NoEndpoint(name.clone(), waiting.clone()).into()
+}
+
+fn queue_full(name: &ModelName, full: Full) -> Refusal {
+    let message = match full {
+        Full::Model(waiting) => {
+            format!("{waiting} calls wait for {name} already, the most that may")
+        }
+        Full::All(waiting) => format!(
+            "{name} is not ready yet, and {waiting} calls wait for models already, the most that may"
+        ),
     };
-    match tokio::time::timeout(patience, served).await {
-        Ok(served) => served,
-        Err(_) => Err(none(&route.waiting)),
-    }
+    Refusal::new(Code::QueueFull, message)
+}
+
+fn displaced(name: &ModelName) -> Refusal {
+    let message = format!(
+        "as many calls wait for {name} as may, this key has most of them, and others wait with fewer"
+    );
+    Refusal::new(Code::QueueFull, message)
 }

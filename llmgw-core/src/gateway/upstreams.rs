@@ -17,9 +17,9 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::wire::Wire;
+use super::{queue::Queue, wire::Wire};
 use crate::{
-    id::ReplicaId,
+    id::{ModelName, ReplicaId},
     route::{Endpoint, RouteTable},
 };
 
@@ -27,6 +27,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct LoadTable {
     upstreams: Arc<Upstreams>,
+    queue: Arc<Queue>,
 }
 
 /// What one replica is doing for this gateway.
@@ -38,6 +39,8 @@ pub struct ReplicaLoad {
     pub in_flight: u64,
     /// Calls that it was given since this gateway knows it.
     pub requests: u64,
+    /// Those of them that it failed: it could not be reached, went away, or answered that it had failed.
+    pub failures: u64,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +59,7 @@ pub(super) struct Upstream {
     pub(super) host: HeaderValue,
     in_flight: AtomicU64,
     requests: AtomicU64,
+    failures: AtomicU64,
     /// Idle connections; the one used last is used next, so that those not needed time out.
     idle: Mutex<Vec<Idle>>,
     retired: AtomicBool,
@@ -78,8 +82,21 @@ pub(super) struct LoadGuard(Arc<Upstream>);
 // === impl LoadTable ===
 
 impl LoadTable {
-    pub(super) fn new(upstreams: Arc<Upstreams>) -> Self {
-        Self { upstreams }
+    pub(super) fn new(upstreams: Arc<Upstreams>, queue: Arc<Queue>) -> Self {
+        Self { upstreams, queue }
+    }
+
+    /// Calls that wait for a model on demand.
+    #[must_use]
+    pub fn waiting_for(&self, model: &ModelName) -> u64 {
+        u64::try_from(self.queue.waiting(model)).unwrap_or(u64::MAX)
+    }
+
+    /// What a replica is doing; `None` while it has been given no call.
+    #[must_use]
+    pub fn replica(&self, replica: ReplicaId) -> Option<ReplicaLoad> {
+        let replicas = self.upstreams.replicas.load();
+        Some(replicas.get(&replica)?.load(replica))
     }
 
     /// The replicas that have been given calls and still serve, by id.
@@ -88,11 +105,7 @@ impl LoadTable {
         let replicas = self.upstreams.replicas.load();
         let mut loads: Vec<ReplicaLoad> = replicas
             .iter()
-            .map(|(replica, upstream)| ReplicaLoad {
-                replica: *replica,
-                in_flight: upstream.in_flight.load(Ordering::Relaxed),
-                requests: upstream.requests.load(Ordering::Relaxed),
-            })
+            .map(|(replica, upstream)| upstream.load(*replica))
             .collect();
         loads.sort_unstable_by_key(|load| load.replica);
         loads
@@ -107,19 +120,29 @@ impl LoadTable {
     /// Client calls that are being answered now, those that wait or are refused included.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.upstreams.in_flight.load(Ordering::Relaxed)
+        self.upstreams.in_flight()
     }
 
     /// Client calls since the start.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.upstreams.calls.load(Ordering::Relaxed)
+        self.upstreams.calls()
     }
 }
 
 // === impl Upstreams ===
 
 impl Upstreams {
+    /// Client calls that are being answered now.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Client calls since the start.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Counts a client call until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> CallGuard {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -215,6 +238,7 @@ impl Upstream {
             host: value(endpoint.address.to_string()),
             in_flight: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
         }
@@ -225,6 +249,20 @@ impl Upstream {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         LoadGuard(Arc::clone(self))
+    }
+
+    /// Counts a call that the replica failed.
+    pub(super) fn fail(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn load(&self, replica: ReplicaId) -> ReplicaLoad {
+        ReplicaLoad {
+            replica,
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
     }
 
     /// An idle connection that is still open and has been idle for less than `limit`.
@@ -310,6 +348,7 @@ mod tests {
             aliases: Vec::new(),
             created_at: Timestamp(0),
             endpoints,
+            on_demand: false,
             waiting: Waiting::Loading("starting".into()),
         }])
     }
@@ -317,7 +356,7 @@ mod tests {
     #[test]
     fn calls_are_counted_while_their_guards_live() {
         let upstreams = Arc::new(Upstreams::default());
-        let load = LoadTable::new(Arc::clone(&upstreams));
+        let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let (a, b) = (endpoint(1), endpoint(2));
         let call = upstreams.begin_call();
         let first = upstreams.entry(a).begin();
@@ -343,7 +382,7 @@ mod tests {
     #[test]
     fn a_replica_that_left_the_table_is_counted_until_its_last_call_has_ended() {
         let upstreams = Arc::new(Upstreams::default());
-        let load = LoadTable::new(Arc::clone(&upstreams));
+        let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let leaving = endpoint(1);
         let call = upstreams.entry(leaving).begin();
         upstreams.keep(&table(Vec::new()));
@@ -365,7 +404,7 @@ mod tests {
         upstreams.keep(&table(vec![stays, moved]));
         let retired = entries.map(|entry| entry.retired.load(Ordering::Acquire));
         assert_eq!(retired, [false, true, true]);
-        let replicas = LoadTable::new(upstreams).replicas();
+        let replicas = LoadTable::new(upstreams, Arc::new(Queue::new(1, 1))).replicas();
         let known: Vec<ReplicaId> = replicas.iter().map(|load| load.replica).collect();
         assert_eq!(known, [stays.replica]);
     }

@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// A change after which a model was placed when it was tried.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Remedy {
     /// What to change.
@@ -23,6 +24,7 @@ pub struct Remedy {
 }
 
 /// What to change. Kinds are offered in this order.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
@@ -102,6 +104,7 @@ pub enum Change {
 }
 
 /// The memory that a profile asks for once it is smaller.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Resized {
     /// Main memory.
@@ -112,6 +115,7 @@ pub struct Resized {
 }
 
 /// A replica that could be stopped for another.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stoppable {
     /// Which.
@@ -126,6 +130,7 @@ pub struct Stoppable {
 }
 
 /// What passes by itself.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum Awaited {

@@ -205,6 +205,7 @@ pub(crate) fn model(name: &str, aliases: &[&str], mut endpoints: Vec<Endpoint>) 
         aliases: aliases.iter().map(|alias| alias.parse().unwrap()).collect(),
         created_at: Timestamp(1_700_000_000_123),
         endpoints,
+        on_demand: false,
         waiting: loading(),
     }
 }

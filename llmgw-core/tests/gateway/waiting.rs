@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use llmgw_core::{
     gateway::GatewayConfig,
-    route::{RouteTable, Waiting},
+    route::{ModelRoute, RouteTable, Waiting},
     testing::engine::ScriptedEngine,
 };
 
@@ -104,4 +104,105 @@ async fn a_model_that_is_removed_meanwhile_does_not_exist() {
         (reply.head.status, reply.error().0.as_str()),
         (404, "model_not_found")
     );
+}
+
+/// A gateway whose only model starts with the first call.
+async fn on_demand(config: GatewayConfig) -> Rig {
+    let rig = Rig::with(config, Vec::new()).await;
+    publish(&rig, |_| {});
+    rig
+}
+
+fn publish(rig: &Rig, change: impl FnOnce(&mut ModelRoute)) {
+    let mut route = model("org/served", &["asked"], Vec::new());
+    route.on_demand = true;
+    change(&mut route);
+    rig.routes.send_replace(Arc::new(RouteTable::new([route])));
+}
+
+async fn until_waiting(rig: &Rig, calls: u64) {
+    let model = "org/served".parse().unwrap();
+    within(async {
+        while rig.load.waiting_for(&model) != calls {
+            // There is nothing to subscribe to in a queue.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn calls_for_a_model_on_demand_wait_until_it_is_served() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = on_demand(config()).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(rig.open(&request()).await);
+    }
+    until_waiting(&rig, 8).await;
+    publish(&rig, |route| route.endpoints = vec![engine.endpoint()]);
+    for mut client in clients {
+        assert_eq!(client.reply().await.head.status, 200);
+    }
+    until_waiting(&rig, 0).await;
+}
+
+#[tokio::test]
+async fn a_call_that_has_waited_for_long_enough_is_told_what_it_waited_for() {
+    let config = GatewayConfig {
+        activation_deadline: Duration::from_millis(300),
+        ..config()
+    };
+    let rig = on_demand(config).await;
+    let reply = rig.chat(&request()).await;
+    let (code, message) = reply.error();
+    assert_eq!(
+        (reply.head.status, code.as_str()),
+        (504, "activation_timeout")
+    );
+    assert!(message.contains("fetching weights (43 %)"), "{message}");
+    assert_eq!(rig.load.waiting_for(&"org/served".parse().unwrap()), 0);
+}
+
+#[tokio::test]
+async fn what_can_not_come_is_not_waited_for() {
+    for (waiting, code) in [
+        (Waiting::Parked("SIGILL".into()), "model_parked"),
+        (
+            Waiting::Unplaceable("short by 3 GiB".into()),
+            "model_unplaceable",
+        ),
+        (Waiting::Off("no replicas".into()), "model_off"),
+    ] {
+        // Said at once by the attempt, or later by the table.
+        let rig = on_demand(config()).await;
+        *rig.activation.answers.lock().unwrap() = vec![Answer::Waiting(waiting.clone())];
+        assert_eq!(rig.chat(&request()).await.error().0, code);
+        *rig.activation.answers.lock().unwrap() = vec![Answer::Waiting(loading())];
+        let mut client = rig.open(&request()).await;
+        until_waiting(&rig, 1).await;
+        publish(&rig, |route| route.waiting = waiting);
+        let reply = client.reply().await;
+        assert_eq!((reply.head.status, reply.error().0.as_str()), (503, code));
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_turns_calls_away_and_a_client_that_leaves_gives_its_place_up() {
+    let config = GatewayConfig {
+        waiting_per_model: 2,
+        ..config()
+    };
+    let rig = on_demand(config).await;
+    let one = rig.open(&request()).await;
+    let _two = rig.open(&request()).await;
+    until_waiting(&rig, 2).await;
+    let reply = rig.chat(&request()).await;
+    assert_eq!(
+        (reply.head.status, reply.error().0.as_str()),
+        (503, "queue_full")
+    );
+    assert!(reply.head.get("retry-after").is_some());
+    drop(one);
+    until_waiting(&rig, 1).await;
 }

@@ -8,6 +8,7 @@ use super::{DefinitionError, OneOrMany, bounded, problem};
 use crate::units::{Bytes, Cores};
 
 /// What a replica needs of its nodes besides main memory.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Needs {
     /// GPUs of one replica, or of each of its shards; absent: it runs without.
@@ -40,6 +41,7 @@ pub struct Needs {
 }
 
 /// GPUs as people write them.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpusDefinition {
@@ -54,6 +56,7 @@ pub struct GpusDefinition {
 }
 
 /// GPUs of one node.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct GpuNeed {
     /// How many.
@@ -67,6 +70,7 @@ pub struct GpuNeed {
 }
 
 /// Parts of one replica, each on a node of its own.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shards {
@@ -78,6 +82,7 @@ pub struct Shards {
 }
 
 /// How a model is cut into shards.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
@@ -89,6 +94,7 @@ pub enum Split {
 }
 
 /// A network that shards share.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FabricNeed {
@@ -100,6 +106,7 @@ pub struct FabricNeed {
 }
 
 /// How replicas of one model are laid out.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prefer {
@@ -111,6 +118,7 @@ pub enum Prefer {
 }
 
 /// How a number in the cache of keys and values is kept.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCache {

@@ -23,6 +23,7 @@ use crate::{
 /// cpu: 4
 /// labels: {facility: north}
 /// ```
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileDefinition {
@@ -72,6 +73,7 @@ pub struct ProfileDefinition {
 }
 
 /// One way to run a model.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Profile {
     /// Its name, unique in the model.

@@ -177,13 +177,21 @@ mod tests {
         for (source, says) in [
             ("https://host/m.gguf", "sha256: missing"),
             ("mirror:m.gguf", "sha256: missing"),
-            ("file:/m.gguf", "profiles[0].memory: missing"),
+            ("pip:p==1/m.gguf", "sha256: missing"),
         ] {
             let mut other = open.clone();
             other["source"] = source.into();
             let error = definition(&other).unwrap_err().to_string();
             assert!(error.starts_with(says), "{source}: {error}");
         }
+        let mut package = open.clone();
+        package["source"] = format!("pip:p==1/m.gguf#sha256={}", digest("a")).into();
+        let error = definition(&package).unwrap_err().to_string();
+        assert!(error.starts_with("profiles[0].memory: missing"), "{error}");
+        // A node that holds the file tells what it needs.
+        let mut here = open.clone();
+        here["source"] = "file:/m.gguf".into();
+        assert!(!definition(&here).unwrap().is_complete());
         // What the hub says holds for the same file elsewhere.
         let mut both = open;
         both["source"] = serde_json::json!(["https://host/m.gguf", "hf:o/r/m.gguf"]);
@@ -257,6 +265,10 @@ mod tests {
             .unwrap_err(),
             "source[1]: its digest is another than what is said before"
         );
+        // As some tools print them, and whatever case the other one has.
+        let shouted = format!("https://host/m.gguf#SHA256={}", a.to_uppercase());
+        let one = model(serde_json::json!([shouted, web])).unwrap();
+        assert_eq!(one.weights().sha256.unwrap().to_string(), a);
         let cut = model(serde_json::json!("https://host/m.gguf#sha256=aa")).unwrap_err();
         assert!(
             cut.ends_with("after # comes sha256= and 64 hexadecimal digits"),

@@ -30,6 +30,7 @@ use crate::cluster::catalog::DefinitionError;
 mod checked;
 
 /// A custom engine as people write it.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CustomEngineDefinition {
@@ -61,6 +62,7 @@ pub struct CustomEngineDefinition {
 }
 
 /// Where a custom engine tells its numbers: a path, or a path and a name.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum MetricsDefinition {
@@ -76,6 +78,7 @@ pub enum MetricsDefinition {
 }
 
 /// A request that makes a custom engine compute, as people write it.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeDefinition {
@@ -89,6 +92,7 @@ pub struct ProbeDefinition {
 }
 
 /// A signal that asks a process to end.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]
@@ -115,6 +119,7 @@ pub enum StopSignal {
 }
 
 /// A custom engine, checked.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "CustomEngineDefinition", into = "CustomEngineDefinition")]
 pub struct CustomEngine {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A node's port on a fast network.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Fabric {
     /// Of what kind it is: [`Fabric::INFINIBAND`], [`Fabric::ROCE`] or [`Fabric::ETHERNET`].

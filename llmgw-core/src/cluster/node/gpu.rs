@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::units::Bytes;
 
 /// A GPU.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Gpu {
     /// Its number on this machine: its place in the order of the bus, NVIDIA's before AMD's before Intel's.
@@ -56,6 +57,7 @@ pub struct Gpu {
 }
 
 /// A part of a GPU that is divided by MIG.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct MigInstance {
     /// Its name, such as `MIG-c1b2…`.
@@ -66,6 +68,7 @@ pub struct MigInstance {
 }
 
 /// A GPU's direct links to others.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct NvLink {
     /// Links that carry data.
@@ -82,6 +85,7 @@ pub struct NvLink {
 }
 
 /// Something that is wrong with a GPU.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct GpuProblem {
     /// Of what kind it is.
@@ -91,6 +95,7 @@ pub struct GpuProblem {
 }
 
 /// A kind of [`GpuProblem`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuProblemKind {
@@ -211,6 +216,29 @@ impl GpuProblemKind {
 
 // === impl MajorMinor ===
 
+impl MajorMinor {
+    /// The version of these two numbers.
+    #[must_use]
+    pub const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+
+    /// The first two numbers of a version that may have more or fewer: of `13.3.1` they are 13.3, and of `13` 13.0.
+    /// `None` when one of its parts is no number.
+    #[must_use]
+    pub fn leading(text: &str) -> Option<Self> {
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let mut parts = text.split('.');
+        if !parts.clone().all(digits) {
+            return None;
+        }
+        Some(Self {
+            major: parts.next()?.parse().ok()?,
+            minor: parts.next().map_or(Some(0), |part| part.parse().ok())?,
+        })
+    }
+}
+
 impl fmt::Display for MajorMinor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
@@ -306,6 +334,12 @@ mod tests {
         assert_eq!(serde_json::to_string(&version("13.0")).unwrap(), "\"13.0\"");
         for wrong in ["", "12", "12.", "a.b", "1.2.3", "-1.0"] {
             assert!(wrong.parse::<MajorMinor>().is_err(), "{wrong}");
+        }
+        let leading = |text| MajorMinor::leading(text);
+        assert_eq!(leading("13.3.1"), Some(version("13.3")));
+        assert!(leading("9.9") < leading("13"));
+        for wrong in ["", "x", "13.", "13.x", "-1", "13.3.x", "99999999999"] {
+            assert_eq!(leading(wrong), None, "{wrong}");
         }
     }
 

@@ -89,6 +89,24 @@ impl Source {
         beside
     }
 
+    /// The same place as a view may tell it: of an address, without what may be a secret in it, and with a mark where
+    /// that was. What is so marked is fetched by nobody.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        match self {
+            Self::Web { url } => Self::Web {
+                url: without_secrets(url),
+            },
+            other => other.clone(),
+        }
+    }
+
+    /// Whether secrets were left out of it, so that nothing can be fetched by it.
+    #[must_use]
+    pub fn lacks_secrets(&self) -> bool {
+        matches!(self, Self::Web { url } if url.contains(LEFT_OUT))
+    }
+
     /// The last part of the path: what the file is called.
     #[must_use]
     pub fn file_name(&self) -> &str {
@@ -102,7 +120,7 @@ impl Source {
     }
 }
 
-/// Splits `…#sha256=…` off a source's text.
+/// Splits `…#sha256=…` off a source's text; the digits may be capitals, as some tools print them.
 ///
 /// # Errors
 /// When there is a fragment that is no such digest.
@@ -110,11 +128,12 @@ pub fn split_digest(text: &str) -> Result<(&str, Option<Sha256Digest>), SourceEr
     match text.split_once('#') {
         None => Ok((text, None)),
         Some((source, fragment)) => fragment
-            .strip_prefix("sha256=")
-            .and_then(|digits| digits.parse().ok())
+            .split_once('=')
+            .filter(|(name, _)| name.eq_ignore_ascii_case("sha256"))
+            .and_then(|(_, digits)| digits.parse().ok())
             .map(|digest| (source, Some(digest)))
             .ok_or_else(|| SourceError {
-                text: text.chars().take(200).collect(),
+                text: told(text),
                 problem: "after # comes sha256= and 64 hexadecimal digits",
             }),
     }
@@ -125,7 +144,7 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let error = |problem| SourceError {
-            text: text.chars().take(200).collect(),
+            text: told(text),
             problem,
         };
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -262,14 +281,71 @@ pub fn shown(source: &Source) -> String {
     let Source::Web { url } = source else {
         return source.to_string();
     };
-    let bare = url.split(['?', '#']).next().unwrap_or(url);
-    match bare.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let host = authority.rsplit('@').next().unwrap_or(authority);
-            format!("{scheme}://{host}/{path}")
+    let Address {
+        scheme, host, path, ..
+    } = Address::of(url);
+    let slash = if path.is_empty() { "/" } else { "" };
+    format!("{scheme}{host}{path}{slash}")
+}
+
+/// An address with a mark in the place of what may be a secret in it: who asks, before the host, and the query.
+#[must_use]
+pub fn without_secrets(address: &str) -> String {
+    let Address {
+        scheme,
+        user,
+        host,
+        path,
+        query,
+    } = Address::of(address);
+    let user = user.map_or_else(String::new, |_| format!("{LEFT_OUT}@"));
+    let query = query.map_or_else(String::new, |_| format!("?{LEFT_OUT}"));
+    format!("{scheme}{user}{host}{path}{query}")
+}
+
+/// A text that is no source, for an error: it may be an address that was written in the wrong place.
+fn told(text: &str) -> String {
+    without_secrets(text).chars().take(200).collect()
+}
+
+/// The parts of an address, as far as they matter here.
+struct Address<'a> {
+    /// With `://`; empty where none is named.
+    scheme: &'a str,
+    /// Before the host: a name, often with a password.
+    user: Option<&'a str>,
+    host: &'a str,
+    /// With its first slash.
+    path: &'a str,
+    /// All that comes after it.
+    query: Option<&'a str>,
+}
+
+impl<'a> Address<'a> {
+    /// Of whatever text: what is no address is a host alone.
+    fn of(text: &'a str) -> Self {
+        let (bare, query) = match text.find(['?', '#']) {
+            Some(at) => text
+                .split_at_checked(at)
+                .map_or((text, None), |(bare, rest)| (bare, rest.get(1..))),
+            None => (text, None),
+        };
+        let after_scheme = bare.find("://").map_or(0, |at| at + 3);
+        let (scheme, rest) = bare.split_at_checked(after_scheme).unwrap_or(("", bare));
+        let (authority, path) = rest
+            .split_at_checked(rest.find('/').unwrap_or(rest.len()))
+            .unwrap_or((rest, ""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        Self {
+            scheme,
+            user,
+            host,
+            path,
+            query,
         }
-        None => bare.to_owned(),
     }
 }
 
@@ -278,6 +354,9 @@ pub fn shown(source: &Source) -> String {
 pub fn is_relative(path: &str) -> bool {
     !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
+
+/// Stands where a secret was; no address has it in itself, for there it is written with percents (RFC 3986, section 2).
+const LEFT_OUT: char = '…';
 
 const SCHEMES: &str = "it begins with hf:, https:, file:, pip: or mirror:";
 
@@ -336,7 +415,58 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_view_tells_an_address_without_its_secrets_and_says_that_they_are_missing() {
+        let views = [
+            (
+                "https://u:p@host:1/a/x.gguf?token=t",
+                "https://…@host:1/a/x.gguf?…",
+                "https://host:1/a/x.gguf",
+            ),
+            (
+                "https://host/x.gguf?sig=1&t=a/b@c",
+                "https://host/x.gguf?…",
+                "https://host/x.gguf",
+            ),
+            (
+                "https://host/x.gguf",
+                "https://host/x.gguf",
+                "https://host/x.gguf",
+            ),
+            ("https://u@host", "https://…@host", "https://host/"),
+            ("file:/a@b?c", "file:/a@b?c", "file:/a@b?c"),
+        ];
+        for (text, told, logged) in views {
+            let source: Source = text.parse().unwrap();
+            let view = source.without_secrets();
+            assert_eq!(view.to_string(), told);
+            assert_eq!(shown(&source), logged);
+            assert_eq!(view.lacks_secrets(), told != text);
+            assert_eq!(view.to_string().parse::<Source>().unwrap(), view);
+            assert!(!source.lacks_secrets());
+        }
+        let error = "https://u:p@host/x y?token=t"
+            .parse::<Source>()
+            .unwrap_err();
+        assert!(
+            !error.to_string().contains("p@") && !error.to_string().contains("token"),
+            "{error}"
+        );
+    }
+
     proptest! {
+        #[test]
+        fn no_secret_of_an_address_is_told(
+            user in "[a-z:@]{1,9}",
+            query in "[a-z=&?/@:]{1,9}",
+            path in "[a-z/]{0,9}",
+        ) {
+            let url = format!("https://USER{user}@host/{path}?QUERY{query}");
+            for told in [without_secrets(&url), shown(&url.parse().unwrap())] {
+                prop_assert!(!told.contains("USER") && !told.contains("QUERY"), "{}", told);
+            }
+        }
+
         #[test]
         fn parsing_never_panics(text in "(hf:|pip:|file:|mirror:|https://)?.{0,40}") {
             if let Ok(source) = text.parse::<Source>() {

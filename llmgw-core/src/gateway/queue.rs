@@ -1,0 +1,275 @@
+//! Calls that wait for a model on demand: bounded, and fair between keys.
+//!
+//! There are so many places for each model, and so many in all. When they are taken, a newcomer gets the place of the
+//! youngest call of the key that has the most, if that leaves the key with at least as many as the newcomer's own; else it
+//! is turned away. So one key can fill the queue, and can keep nobody out. When a replica serves, all calls for the model
+//! go on, in rounds: one of each key, then the next of each.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    id::{KeyId, ModelName},
+    route::ModelRoute,
+};
+
+/// The calls that wait.
+#[derive(Debug)]
+pub(super) struct Queue {
+    lines: Mutex<Lines>,
+    most_per_model: usize,
+    most: usize,
+}
+
+/// What a call that waits is told.
+#[derive(Clone, Debug)]
+pub(super) enum Turn {
+    /// A replica serves.
+    Served(Arc<ModelRoute>),
+    /// Another key has fewer calls waiting, and there was no other place.
+    Displaced,
+}
+
+/// A place in the queue, given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    queue: Arc<Queue>,
+    model: ModelName,
+    number: u64,
+    /// What the call is told, once.
+    pub(super) turn: oneshot::Receiver<Turn>,
+}
+
+/// There is no place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Full {
+    /// For this model; so many wait.
+    Model(usize),
+    /// In all; so many wait.
+    All(usize),
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    /// By model, then by number: in the order in which they came.
+    models: HashMap<ModelName, BTreeMap<u64, Waiter>>,
+    count: usize,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    key: KeyId,
+    turn: oneshot::Sender<Turn>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(super) fn new(most_per_model: usize, most: usize) -> Self {
+        Self {
+            lines: Mutex::default(),
+            most_per_model,
+            most,
+        }
+    }
+
+    /// Takes a place.
+    pub(super) fn enter(self: &Arc<Self>, model: &ModelName, key: KeyId) -> Result<Place, Full> {
+        let mut lines = self.lock();
+        let waiting = lines.models.get(model).map_or(0, BTreeMap::len);
+        if waiting >= self.most_per_model && !lines.displace(Some(model), key) {
+            return Err(Full::Model(waiting));
+        }
+        if lines.count >= self.most && !lines.displace(None, key) {
+            return Err(Full::All(lines.count));
+        }
+        let number = lines.next;
+        lines.next += 1;
+        lines.count += 1;
+        let (turn, told) = oneshot::channel();
+        let line = lines.models.entry(model.clone()).or_default();
+        line.insert(number, Waiter { key, turn });
+        Ok(Place {
+            queue: Arc::clone(self),
+            model: model.clone(),
+            number,
+            turn: told,
+        })
+    }
+
+    /// Lets all calls for a model that is served now go on.
+    pub(super) fn release(&self, route: &Arc<ModelRoute>) {
+        let mut lines = self.lock();
+        let Some(line) = lines.models.remove(&route.name) else {
+            return;
+        };
+        lines.count -= line.len();
+        for (_, waiter) in in_rounds(line) {
+            // A client that has left needs no answer.
+            drop(waiter.turn.send(Turn::Served(Arc::clone(route))));
+        }
+    }
+
+    /// Calls that wait for a model.
+    pub(super) fn waiting(&self, model: &ModelName) -> usize {
+        self.lock().models.get(model).map_or(0, BTreeMap::len)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Lines> {
+        // Each change is whole before anything could panic.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One call of each key, then the next of each, each time in the order in which they came.
+fn in_rounds(line: BTreeMap<u64, Waiter>) -> Vec<(u64, Waiter)> {
+    let mut rounds: HashMap<KeyId, usize> = HashMap::new();
+    let mut numbered: Vec<(usize, u64, Waiter)> = line
+        .into_iter()
+        .map(|(number, waiter)| {
+            let round = rounds.entry(waiter.key).or_insert(0);
+            *round += 1;
+            (*round, number, waiter)
+        })
+        .collect();
+    numbered.sort_by_key(|(round, number, _)| (*round, *number));
+    let waiters = numbered.into_iter();
+    waiters
+        .map(|(_, number, waiter)| (number, waiter))
+        .collect()
+}
+
+// === impl Lines ===
+
+impl Lines {
+    /// Frees a place for a call of `key` in this line, or in any: the youngest of the key that has the most. Says
+    /// whether there was one that has more to give than `key` has.
+    fn displace(&mut self, model: Option<&ModelName>, key: KeyId) -> bool {
+        let mut counts: HashMap<KeyId, (usize, u64, ModelName)> = HashMap::new();
+        let lines = self.models.iter();
+        for (name, line) in lines.filter(|(name, _)| model.is_none_or(|model| *model == **name)) {
+            for (number, waiter) in line {
+                let (count, youngest, of) = counts
+                    .entry(waiter.key)
+                    .or_insert_with(|| (0, *number, name.clone()));
+                *count += 1;
+                if *number >= *youngest {
+                    *youngest = *number;
+                    of.clone_from(name);
+                }
+            }
+        }
+        let own = counts.get(&key).map_or(0, |(count, ..)| *count);
+        // Of two that have as many, the one whose last call came last.
+        let most = counts
+            .into_values()
+            .max_by_key(|(count, youngest, _)| (*count, *youngest));
+        let Some((_, number, of)) = most.filter(|(count, ..)| *count >= own + 2) else {
+            return false;
+        };
+        if let Some(waiter) = self.remove(&of, number) {
+            drop(waiter.turn.send(Turn::Displaced));
+        }
+        true
+    }
+
+    fn remove(&mut self, model: &ModelName, number: u64) -> Option<Waiter> {
+        let line = self.models.get_mut(model)?;
+        let waiter = line.remove(&number)?;
+        self.count -= 1;
+        if line.is_empty() {
+            self.models.remove(model);
+        }
+        Some(waiter)
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.lock().remove(&self.model, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::Timestamp, route::Waiting};
+
+    fn route(name: &str) -> Arc<ModelRoute> {
+        Arc::new(ModelRoute {
+            name: name.parse().unwrap(),
+            aliases: Vec::new(),
+            created_at: Timestamp(0),
+            endpoints: Vec::new(),
+            on_demand: true,
+            waiting: Waiting::Loading(String::new()),
+        })
+    }
+
+    fn enter(queue: &Arc<Queue>, model: &str, key: KeyId) -> Result<Place, Full> {
+        queue.enter(&model.parse().unwrap(), key)
+    }
+
+    #[test]
+    fn a_full_queue_turns_calls_away_and_a_place_that_is_left_is_free() {
+        let queue = Arc::new(Queue::new(2, 3));
+        let key = KeyId::generate();
+        let one = enter(&queue, "a", key).unwrap();
+        let _two = enter(&queue, "a", key).unwrap();
+        assert_eq!(enter(&queue, "a", key).unwrap_err(), Full::Model(2));
+        let _three = enter(&queue, "b", key).unwrap();
+        assert_eq!(enter(&queue, "b", key).unwrap_err(), Full::All(3));
+        drop(one);
+        let again = enter(&queue, "a", key).unwrap();
+        assert_eq!(queue.waiting(&"a".parse().unwrap()), 2);
+        queue.release(&route("a"));
+        assert_eq!(queue.waiting(&"a".parse().unwrap()), 0);
+        drop(again);
+        assert_eq!(queue.lock().count, 1);
+    }
+
+    #[test]
+    fn a_key_that_fills_the_queue_keeps_no_other_out() {
+        let queue = Arc::new(Queue::new(4, 100));
+        let (greedy, modest, third) = (KeyId::generate(), KeyId::generate(), KeyId::generate());
+        let mut greedy: Vec<Place> = (0..4)
+            .map(|_| enter(&queue, "a", greedy).unwrap())
+            .collect();
+        let _modest = [(); 2].map(|()| enter(&queue, "a", modest).unwrap());
+        // The youngest went first, and each has two now: nobody has more to give.
+        let displaced: Vec<bool> = greedy
+            .iter_mut()
+            .map(|place| matches!(place.turn.try_recv(), Ok(Turn::Displaced)))
+            .collect();
+        assert_eq!(displaced, [false, false, true, true]);
+        assert!(enter(&queue, "a", modest).is_err());
+        assert!(enter(&queue, "a", third).is_ok());
+    }
+
+    #[test]
+    fn calls_go_on_in_rounds_one_of_each_key() {
+        let queue = Arc::new(Queue::new(10, 10));
+        let (a, b) = (KeyId::generate(), KeyId::generate());
+        let order = [a, a, a, b];
+        let mut places = order.map(|key| enter(&queue, "a", key).unwrap());
+        let line = queue.lock().models.remove(&route("a").name).unwrap();
+        let numbers: Vec<u64> = in_rounds(line)
+            .into_iter()
+            .map(|(number, waiter)| {
+                drop(waiter.turn.send(Turn::Served(route("a"))));
+                number
+            })
+            .collect();
+        assert_eq!(numbers, [0, 3, 1, 2]);
+        for place in &mut places {
+            assert!(matches!(place.turn.try_recv(), Ok(Turn::Served(_))));
+        }
+    }
+}

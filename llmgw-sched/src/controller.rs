@@ -1,4 +1,4 @@
-//! The async shell around [`step`](crate::reconcile::step): agent sessions, leadership, the control roles.
+//! The async shell around the [`conductor`]: agent sessions, leadership, the control roles.
 //!
 //! One task owns all state; everybody else sends it events or reads the snapshot that it publishes. Long work
 //! (the store, a stream) never runs on that task, so that heartbeats are never late.
@@ -9,13 +9,15 @@
 //! ```
 
 mod chronicle;
+mod feed;
 pub mod findings;
 mod leadership;
 mod loop_task;
+mod ordering;
+mod own_orders;
 mod record;
 mod roles;
 mod session;
-mod snapshot;
 mod storage;
 mod tenancy;
 mod views;
@@ -28,22 +30,24 @@ use std::{
 };
 
 use llmgw_core::{
-    api::admin::SettingsView,
+    api::{admin::SettingsView, event::Event as ClusterEvent},
     clock::{Clock, Timestamp},
     cluster::{
         account::KeyHash,
         catalog::{DefinitionError, Model, fallback_faults},
         engine::WantedEngine,
-        weights::WeightsOrders,
+        order::Orders,
+        weights::{WeightsOrders, without_secrets},
     },
-    control::{Control, Traffic},
-    keys::{HashingKey, KeyRing},
+    control::{Actor, Control, Traffic},
+    id::ModelName,
+    keys::{HashingKey, KeyRing, TokenRing},
     route::RouteTable,
     store::{Store, StoreError, StoredModel},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Mutex, Semaphore, mpsc, watch},
+    sync::{Mutex, Semaphore, broadcast, mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -51,9 +55,16 @@ use self::{
     findings::WeightsReader,
     leadership::Leadership,
     loop_task::{Event, LoopTask},
-    snapshot::{Entry, Snapshot},
 };
-use crate::{lease::Elector, planner::policy::PolicyName, reconcile::Memory};
+use crate::{
+    conductor::{
+        self, Conductor, OwnOrder, Setup,
+        snapshot::{Entry, Snapshot},
+    },
+    lease::Elector,
+    planner::policy::PolicyName,
+    reconcile::Memory,
+};
 
 /// What a controller is told.
 #[derive(Clone, Debug)]
@@ -144,12 +155,15 @@ pub struct Controller {
     task: LoopTask,
     leadership: Leadership,
     weights_reader: Option<Arc<dyn WeightsReader>>,
+    own_orders: mpsc::Receiver<OwnOrder>,
 }
 
 /// How others speak to a controller; cheap to clone.
 #[derive(Clone)]
 pub struct ControllerHandle {
     shared: Arc<Shared>,
+    /// Who orders through it.
+    actor: Actor,
 }
 
 struct Shared {
@@ -166,9 +180,16 @@ struct Shared {
     /// Why the lease could not be taken or kept the last time.
     store_trouble: watch::Receiver<Option<String>>,
     traffic: OnceLock<Arc<dyn Traffic>>,
+    /// When models that fit nowhere were last tried for a client. Held for a look only, never across a wait.
+    attempts: std::sync::Mutex<BTreeMap<ModelName, Duration>>,
     hashing_key: HashingKey,
     keys: watch::Sender<Arc<KeyRing>>,
+    tokens: watch::Sender<Arc<TokenRing>>,
     settings: SettingsView,
+    /// Which engines are wanted, without what is found out about their releases.
+    engines: watch::Sender<Vec<WantedEngine>>,
+    /// What happens, for whoever follows.
+    feed: broadcast::Sender<ClusterEvent>,
     /// Writes, one at a time: each is checked against what the last one left.
     writes: Mutex<()>,
     /// Whoever plans what nobody does holds it meanwhile.
@@ -213,19 +234,26 @@ impl ControllerConfig {
             leadership::first_lease(&*store, &*clock, &holder, lease_ttl, &mut elector).await?;
         let added = store.models().await.map_err(ControllerError::Store)?;
         let keys = store.keys().await.map_err(ControllerError::Store)?;
+        let tokens = store.tokens().await.map_err(ControllerError::Store)?;
+        let orders: Orders = store
+            .orders()
+            .await
+            .map_err(ControllerError::Store)?
+            .into_iter()
+            .collect();
         let settings = SettingsView {
-            models: declared.iter().cloned().map(Into::into).collect(),
+            models: declared.iter().map(Model::without_secrets).collect(),
             // What is found out about a release is no part of what was told.
             engines: engines
                 .iter()
                 .map(|one| WantedEngine {
                     release: None,
-                    ..one.clone()
+                    ..one.without_secrets()
                 })
                 .collect(),
             placement_policy: policy.to_string(),
             evict_weights: weights.evict,
-            mirror: weights.mirror.clone(),
+            mirror: weights.mirror.as_deref().map(without_secrets),
             lease_ttl_seconds: lease_ttl.as_secs(),
             settle_seconds: settle.as_secs(),
         };
@@ -249,8 +277,12 @@ impl ControllerConfig {
             outranked: watch::Sender::new(0),
             store_trouble,
             traffic: OnceLock::new(),
+            attempts: std::sync::Mutex::default(),
             hashing_key,
             keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
+            tokens: watch::channel(Arc::new(TokenRing::new(tokens))).0,
+            engines: watch::channel(orders.engines_over(&settings.engines)).0,
+            feed: broadcast::channel(FEED).0,
             settings,
             writes: Mutex::new(()),
             plans: Arc::new(Semaphore::new(1)),
@@ -260,20 +292,28 @@ impl ControllerConfig {
         });
         let memory = Memory {
             settle_until: now + settle,
+            settle,
             ..Memory::default()
         };
-        let task = LoopTask::new(loop_task::Setup {
+        let (own, own_orders) = mpsc::channel(OWN_ORDERS);
+        let conductor = Conductor::new(Setup {
             entries,
             engines,
+            orders,
             policy,
             weights,
             memory,
             epoch: epoch.0,
+        });
+        let task = LoopTask::new(loop_task::Setup {
+            conductor,
             shared: Arc::clone(&shared),
             received,
             snapshot: snapshot_tx,
             routes: routes_tx,
+            own,
         });
+        let shared_tokens = shared.tokens.clone();
         let leadership = Leadership {
             store,
             clock,
@@ -284,12 +324,17 @@ impl ControllerConfig {
             outranked: shared.outranked.subscribe(),
             trouble: trouble_tx,
             events,
+            tokens: shared_tokens,
         };
         Ok(Controller {
-            handle: ControllerHandle { shared },
+            handle: ControllerHandle {
+                shared,
+                actor: Actor::admin(),
+            },
             task,
             leadership,
             weights_reader,
+            own_orders,
         })
     }
 }
@@ -311,6 +356,7 @@ impl Controller {
             task,
             leadership,
             weights_reader,
+            own_orders,
         } = self;
         let shared = handle.shared;
         if let Some(reader) = weights_reader {
@@ -318,6 +364,10 @@ impl Controller {
             let finding = findings::keep_finding_out(Arc::clone(&shared), reader, stop);
             shared.tasks.spawn(finding);
         }
+        let keeping = own_orders::keep(Arc::clone(&shared), own_orders);
+        shared.tasks.spawn(keeping);
+        let telling = feed::keep_telling(Arc::clone(&shared));
+        shared.tasks.spawn(telling);
         let lead = leadership.run(shared.stopping.clone());
         let work = async {
             tokio::select! {
@@ -347,6 +397,12 @@ impl ControllerHandle {
             jobs: Arc::new(self.clone()),
             audit: Arc::new(self.clone()),
             storage: Arc::new(self.clone()),
+            engines: Arc::new(self.clone()),
+            holds: Arc::new(self.clone()),
+            capacities: Arc::new(self.clone()),
+            operators: Arc::new(self.clone()),
+            events: Arc::new(self.clone()),
+            acting: Arc::new(self.clone()),
         }
     }
 
@@ -370,10 +426,25 @@ impl ControllerHandle {
         self.shared.reload_keys().await
     }
 
-    /// Wants these engines on every node from now on; nodes are told with the next step.
+    /// The admin tokens that are good; replaced whenever one is made or revoked.
+    #[must_use]
+    pub fn tokens(&self) -> watch::Receiver<Arc<TokenRing>> {
+        self.shared.tokens.subscribe()
+    }
+
+    /// The engines that are wanted: what operators chose, over what the settings say, without what is found out about
+    /// releases. Replaced whenever a choice is made or taken back.
+    #[must_use]
+    pub fn engines_wanted(&self) -> watch::Receiver<Vec<WantedEngine>> {
+        self.shared.engines.subscribe()
+    }
+
+    /// Tells what was found out about the releases of engines; nodes are told with the next step. An engine that is not
+    /// wanted so any more is passed over.
     pub async fn want_engines(&self, engines: Vec<WantedEngine>) {
         // Nobody is left to be told when the loop has ended.
-        drop(self.shared.events.send(Event::Engines(engines)).await);
+        let wanted = Event::Happened(conductor::Event::Engines(engines));
+        drop(self.shared.events.send(wanted).await);
     }
 
     /// The epoch that this control plane leads with; `None` while it does not.
@@ -448,8 +519,8 @@ fn entries(
     declared: Vec<Model>,
     added: Vec<StoredModel>,
     now: Timestamp,
-) -> Result<BTreeMap<llmgw_core::id::ModelName, Entry>, ControllerError> {
-    let mut entries: BTreeMap<llmgw_core::id::ModelName, Entry> = BTreeMap::new();
+) -> Result<BTreeMap<ModelName, Entry>, ControllerError> {
+    let mut entries: BTreeMap<ModelName, Entry> = BTreeMap::new();
     for model in declared {
         if let Some(problem) = model.cannot_start() {
             return Err(ControllerError::CannotStart {
@@ -503,6 +574,10 @@ fn entries(
     Ok(entries)
 }
 
+/// Events that a follower may be behind before it misses some: the life of some hundred replicas.
+const FEED: usize = 1024;
+/// Orders of the loop's own that may wait for the store: more models than fail while it is away.
+const OWN_ORDERS: usize = 1024;
 /// Events that may wait for the loop: several reports of each of some hundred nodes.
 const EVENTS: usize = 1024;
 

@@ -14,6 +14,7 @@
 
 mod estimate;
 mod llamacpp;
+mod remedies;
 mod request;
 mod search;
 mod sglang;
@@ -24,6 +25,7 @@ mod vllm;
 
 pub use self::{
     estimate::{Bound, Device, Estimate, Footprint},
+    remedies::{FitChange, remedies},
     request::{CacheType, Engine, FlashAttention, Offload, Request, RequestError, Slots, Windows},
     search::{largest_context, most_layers, most_slots},
     shape::{Cache, Experts, Kind, Layer, Reach, Shape, ShapeError},

@@ -9,11 +9,13 @@ use std::{
 };
 
 use llmgw_core::{
-    cluster::{engine::ProvisionState, node::NodeState, weights::Sha256Digest},
+    cluster::{engine::ProvisionState, node::NodeState, order, weights::Sha256Digest},
     id::{EngineName, ModelName, NodeId, ReplicaId},
     units::{Bytes, Cores},
 };
 use serde::{Deserialize, Serialize};
+
+pub use llmgw_core::cluster::order::HoldScope;
 
 pub use self::check::FleetError;
 
@@ -42,18 +44,6 @@ pub struct Hold {
     /// Why, in the operator's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-}
-
-/// Where a [`Hold`] holds.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldScope {
-    /// On every node whose label `facility` has this value.
-    Facility(String),
-    /// On every node of this pool.
-    Pool(String),
-    /// On this node.
-    Node(NodeId),
 }
 
 /// One node of a [`Fleet`].
@@ -162,6 +152,9 @@ pub struct FleetReplica {
     /// Seconds since its last call ended; absent when it is at work or when that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<u64>,
+    /// Whether it may be stopped for another model though it is at work: it has had its turn, and others wait for theirs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub yields: bool,
 }
 
 /// What a replica was promised of one GPU.
@@ -240,6 +233,15 @@ impl Fleet {
     }
 }
 
+impl From<&order::Hold> for Hold {
+    fn from(hold: &order::Hold) -> Self {
+        Self {
+            scope: hold.scope.clone(),
+            reason: hold.reason.clone(),
+        }
+    }
+}
+
 impl FleetNode {
     /// A node of which nothing is known but its name, ready, and with nothing on it.
     #[must_use]
@@ -307,6 +309,7 @@ impl FleetReplica {
             rank: None,
             on_demand: false,
             idle_seconds: None,
+            yields: false,
         }
     }
 

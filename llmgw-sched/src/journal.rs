@@ -30,7 +30,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use llmgw_core::{
-    api::decision::{Decision, Outcome},
+    api::decision::{Decision, Outcome, RollEnd},
     clock::Timestamp,
     fingerprint::Fingerprint,
     id::ModelName,
@@ -178,6 +178,12 @@ impl Journal {
         found.map(whole).collect()
     }
 
+    /// The number of the last decision; 0 when there was none.
+    #[must_use]
+    pub fn last_number(&self) -> u64 {
+        self.last
+    }
+
     /// Whether a decision on this model is kept.
     #[must_use]
     pub fn mentions(&self, model: &ModelName) -> bool {
@@ -201,7 +207,12 @@ impl Default for Bounds {
 fn bounded(mut what: Outcome) -> Outcome {
     match &mut what {
         Outcome::NotPlaced { report } => report.rejections.truncate(MAX_REJECTIONS),
-        Outcome::Failed { error, .. } => {
+        Outcome::Failed { error, .. }
+        | Outcome::Parked { error, .. }
+        | Outcome::RollEnded {
+            ended: RollEnd::BackedOut { why: error },
+            ..
+        } => {
             if let Some((end, _)) = error.char_indices().nth(MAX_ERROR) {
                 error.truncate(end);
             }

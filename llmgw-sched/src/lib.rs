@@ -15,9 +15,11 @@
 //! | [`report`] | builds the reasons: summary, nearest miss, remedies found by trial | - |
 //! | [`whatif`] | what changes would do, before anything is done | - |
 //! | [`reconcile`] | the loop as a pure step | - |
+//! | [`conductor`] | what the loop does besides deciding: events in, effects out | - |
 //! | [`journal`] | the last decisions with their reasons | - |
 //! | [`lease`] | who leads, without I/O | - |
-//! | `controller` | agent sessions, leadership, the control roles | `controller` |
+//! | `sim` | a whole cluster in one thread under a virtual clock, with faults | `sim` |
+//! | `controller` | the async shell: agent sessions, leadership, the control roles | `controller` |
 //!
 //! ```
 //! use llmgw_sched::{fleet::Fleet, planner::{Wanted, plan}};
@@ -35,6 +37,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+pub mod conductor;
 #[cfg(feature = "controller")]
 pub mod controller;
 pub mod fit;
@@ -44,4 +47,6 @@ pub mod lease;
 pub mod planner;
 pub mod reconcile;
 pub mod report;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod whatif;

@@ -59,6 +59,8 @@ pub struct Options {
     /// Replicas that were started on demand and that nobody asks to keep may be stopped for another model once they
     /// have been idle for so many seconds; absent: they may not.
     pub evict_after_seconds: Option<u64>,
+    /// Models for which nothing is stopped: room is being made for them already.
+    pub spared: BTreeSet<ModelName>,
     /// What is known of the weights of models, for remedies that ask for less memory.
     pub sizes: Arc<Sizes>,
 }

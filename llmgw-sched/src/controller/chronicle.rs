@@ -1,103 +1,9 @@
-//! Decisions: how the loop writes them down, and how they are read.
+//! Decisions: how they are read.
 
-use std::collections::BTreeMap;
+use llmgw_core::{api::decision::Decision, control::ControlError, id::ModelName};
 
-use llmgw_core::{
-    api::decision::{Decision, Leaving, Outcome},
-    clock::Timestamp,
-    control::ControlError,
-    id::{ModelName, ReplicaId},
-    reason::Report,
-};
-
-use super::{roles::known, snapshot::Snapshot};
-use crate::{
-    journal::{Journal, Made},
-    planner::policy::PolicyName,
-    reconcile::{Action, Inputs, Why},
-};
-
-/// When and from what a step decided.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'s> {
-    pub(super) at: Timestamp,
-    pub(super) epoch: u64,
-    pub(super) inputs: &'s Inputs,
-    pub(super) policy: PolicyName,
-}
-
-/// What to write down of an action that is about to be carried out. `None` for a placement, whose replica has no id
-/// before it is carried out, and for a replica that is not known any more.
-pub(super) fn what(action: &Action, state: &Snapshot) -> Option<(ModelName, Outcome)> {
-    let model = |replica: &ReplicaId| {
-        let given = state.memory.assignments.get(replica)?;
-        Some(given.spec.model.clone())
-    };
-    match action {
-        Action::Place { .. } => None,
-        Action::Adopt { spec, node } => {
-            let adopted = Outcome::Adopted {
-                replica: spec.id,
-                node: *node,
-                hostname: state.hostname(*node),
-            };
-            Some((spec.model.clone(), adopted))
-        }
-        Action::Drain { replica, why } => {
-            let (replica, why) = (*replica, leaving(*why));
-            Some((model(&replica)?, Outcome::Draining { replica, why }))
-        }
-        Action::Stop { replica, why } => {
-            let (replica, why) = (*replica, leaving(*why));
-            Some((model(&replica)?, Outcome::Stopped { replica, why }))
-        }
-        Action::Forget { replica, why } => {
-            let (replica, why) = (*replica, leaving(*why));
-            Some((model(&replica)?, Outcome::LetGo { replica, why }))
-        }
-        Action::Fail { replica, error, .. } => {
-            let (replica, error) = (*replica, error.clone());
-            Some((model(&replica)?, Outcome::Failed { replica, error }))
-        }
-        Action::Absolve { model } => Some((model.clone(), Outcome::Absolved)),
-    }
-}
-
-/// Writes down what a step did, and which models it could not place. One that it could not place before for the same
-/// reasons is counted.
-pub(super) fn write_down(
-    journal: &mut Journal,
-    source: &Source<'_>,
-    mut outcomes: Vec<(ModelName, Outcome)>,
-    reports: &BTreeMap<ModelName, Report>,
-) {
-    let Source {
-        at,
-        epoch,
-        inputs,
-        policy,
-    } = *source;
-    for (model, report) in reports.iter().filter(|(_, report)| report.fits.is_none()) {
-        // Something that was done for the model in this step comes in between.
-        let done = outcomes.iter().any(|(other, _)| other == model);
-        if done || !journal.repeat(report, epoch, at) {
-            let report = Box::new(report.clone());
-            outcomes.push((model.clone(), Outcome::NotPlaced { report }));
-        }
-    }
-    if outcomes.is_empty() {
-        return;
-    }
-    let made = Made {
-        at,
-        epoch,
-        inputs: inputs.fingerprint(),
-        policy: policy.as_str().to_owned(),
-    };
-    for (model, what) in outcomes {
-        journal.note(&made, model, what);
-    }
-}
+use super::roles::known;
+use crate::conductor::snapshot::Snapshot;
 
 /// What is kept of a model or of all.
 pub(super) fn read(
@@ -115,16 +21,6 @@ pub(super) fn read(
     };
     let limit = usize::try_from(limit.min(MAX_PAGE)).unwrap_or(usize::MAX);
     Ok(journal.decisions(own, after, limit))
-}
-
-fn leaving(why: Why) -> Leaving {
-    match why {
-        Why::ModelRemoved => Leaving::ModelRemoved,
-        Why::Surplus => Leaving::Surplus,
-        Why::NodeLost => Leaving::NodeLost,
-        Why::Vanished => Leaving::Vanished,
-        Why::AgentEnded => Leaving::AgentEnded,
-    }
 }
 
 const MAX_PAGE: u32 = 1_000;

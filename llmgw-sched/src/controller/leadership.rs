@@ -4,14 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use llmgw_core::{
     clock::Clock,
+    cluster::order::Orders,
     error::Chain,
-    store::{Epoch, Store, StoreError},
+    keys::TokenRing,
+    store::{Epoch, Store, StoreError, StoredModel},
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{ControllerError, loop_task::Event};
-use crate::lease::{Elector, Event as Turn, Next};
+use crate::{
+    conductor::{self, snapshot::Entry},
+    lease::{Elector, Event as Turn, Next},
+};
 
 /// Keeps the lease while the controller runs.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub(super) struct Leadership {
     /// Why the lease could not be taken or kept the last time.
     pub(super) trouble: watch::Sender<Option<String>>,
     pub(super) events: mpsc::Sender<Event>,
+    /// Who may use the admin API.
+    pub(super) tokens: watch::Sender<Arc<TokenRing>>,
 }
 
 /// Takes the lease; when another has it, waits for as long as that one's lasts, and tries once more.
@@ -134,21 +141,24 @@ impl Leadership {
                 let epoch = lease.epoch.0;
                 tracing::info!(epoch, "leading");
                 self.trouble.send_replace(None);
-                match self.store.models().await {
-                    Ok(models) => {
+                match self.intent().await {
+                    Ok((models, orders)) => {
                         let seen = *self.outranked.borrow();
-                        let lead = Event::Leading {
+                        let added =
+                            |stored: StoredModel| Entry::added(stored.model, stored.added_at);
+                        let lead = conductor::Event::Leading {
                             epoch,
-                            models,
+                            entries: models.into_iter().map(added).collect(),
+                            orders,
                             raised: seen > 0,
                         };
-                        if self.events.send(lead).await.is_err() {
+                        if self.events.send(Event::Happened(lead)).await.is_err() {
                             return;
                         }
                         Turn::Acquired { epoch, called_at }
                     }
                     Err(error) => {
-                        tracing::warn!(error = %Chain(&error), "reading the models to lead with");
+                        tracing::warn!(error = %Chain(&error), "reading what to lead with");
                         Turn::Failed
                     }
                 }
@@ -163,6 +173,15 @@ impl Leadership {
             }
         };
         self.elector.on(turn, now);
+    }
+
+    /// What should run, and what was ordered: what another may have left since.
+    async fn intent(&self) -> Result<(Vec<StoredModel>, Orders), StoreError> {
+        let models = self.store.models().await?;
+        let orders = self.store.orders().await?;
+        let tokens = self.store.tokens().await?;
+        self.tokens.send_replace(Arc::new(TokenRing::new(tokens)));
+        Ok((models, orders.into_iter().collect()))
     }
 
     fn renewed(&mut self, renewed: Option<Result<(), StoreError>>, called_at: Duration) {

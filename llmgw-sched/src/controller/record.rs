@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::admin::{JobView, SettingsView},
     cluster::audit::{AuditEntry, NewAuditEntry},
-    control::{Audit, ControlError, Jobs, Settings, jobs},
-    store::Epoch,
+    control::{Actor, Audit, ControlError, Jobs, Settings, jobs},
+    error::Code,
+    store::Write,
 };
 
 use super::{ControllerHandle, Shared, roles::from_store, views};
@@ -36,20 +37,30 @@ impl Audit for ControllerHandle {
 }
 
 impl Shared {
-    /// Writes an order down before it is carried out; gives the epoch to carry it out with.
-    pub(super) async fn note(&self, action: &str, subject: &str) -> Result<Epoch, ControlError> {
+    /// Writes an order down, with all that it changes in the store: the whole, or nothing.
+    pub(super) async fn commit(
+        &self,
+        actor: &Actor,
+        action: &str,
+        subject: &str,
+        writes: &[Write],
+    ) -> Result<(), ControlError> {
+        if !writes.is_empty() && !self.store.is_lasting() {
+            let store = self.store.describe();
+            let message = format!("the store ({store}) keeps nothing over a restart");
+            return Err(ControlError::new(Code::NoStore, message).with_hint(
+                "start the control plane with a store that lasts, such as its default",
+            ));
+        }
         let epoch = self.epoch()?;
         let entry = NewAuditEntry {
             at: self.clock.now(),
-            actor: ACTOR.to_owned(),
+            actor: actor.to_string(),
             action: action.to_owned(),
             subject: subject.to_owned(),
         };
-        let noted = self.store.append_audit(epoch, &entry).await;
-        noted.map_err(|error| from_store(&error))?;
-        Ok(epoch)
+        let committed = self.store.commit(epoch, writes, &entry).await;
+        committed.map_err(|error| from_store(&error))?;
+        Ok(())
     }
 }
-
-/// There is one admin token so far, and whoever has it is this.
-const ACTOR: &str = "admin";

@@ -1,38 +1,50 @@
 //! The control roles, as the controller plays them.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use llmgw_core::{
     api::{
-        admin::{Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageView},
+        admin::{
+            Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageBy, UsageView,
+        },
         decision::Decision,
+        orders::{LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled},
         whatif::{self, Change, Outcome},
     },
     clock::Timestamp,
     cluster::{
         catalog::{Model, ModelDefinition},
         engine::KNOWN_ENGINES,
+        order::Subject,
     },
-    control::{Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal},
+    control::{
+        Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal,
+        is_declared, is_let_in,
+    },
     error::{Chain, Code, Coded},
     id::{EngineName, ModelName},
     reason::render,
     route::Waiting,
-    store::{Epoch, StoreError, StoredModel},
+    store::{Epoch, StoreError, StoredModel, Write},
 };
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     ControllerHandle, Shared, chronicle,
-    loop_task::Event,
-    snapshot::{Entry, Snapshot},
+    loop_task::Event as Told,
+    ordering,
     views::{self, Surroundings},
 };
 use crate::{
+    conductor::{
+        Event,
+        snapshot::{Entry, Snapshot},
+    },
     planner::{self, Wanted},
     reconcile::Inputs,
     whatif::what_if,
@@ -46,33 +58,31 @@ impl Catalog for ControllerHandle {
     }
 
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let snapshot = shared.snapshot();
             let existing = snapshot.entries.values().map(|entry| &entry.model);
             let model = check_addition(definition, existing)?;
             check_engines(&model, &snapshot.engines)?;
-            let epoch = shared.note("model.add", model.name().as_str()).await?;
             let model = StoredModel {
                 model,
                 added_at: shared.clock.now(),
             };
             let name = model.model.name().clone();
+            let entry = Box::new(Entry::added(model.model.clone(), model.added_at));
+            let writes = [Write::AddModel(Box::new(model))];
             shared
-                .store
-                .insert_model(epoch, &model)
-                .await
-                .map_err(|e| from_store(&e))?;
-            let model = Box::new(model);
-            shared.tell(|done| Event::Added { model, done }).await?;
+                .commit(&actor, "model.add", name.as_str(), &writes)
+                .await?;
+            shared.tell(Event::Added { entry }).await?;
             Ok(name)
         })
         .await
     }
 
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         let name = name.clone();
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
@@ -88,22 +98,24 @@ impl Catalog for ControllerHandle {
                 });
             };
             if entry.origin == Origin::Declared {
-                return Err(ControlError::new(
-                    Code::Conflict,
-                    format!("{name} is declared where this control plane was started"),
-                )
-                .with_hint("take it out of the settings or the command line and restart; the starter model runs where neither names one"));
+                return Err(is_declared(&name));
             }
             check_removal(&name, snapshot.entries.values().map(|entry| &entry.model))?;
-            let epoch = shared.note("model.remove", name.as_str()).await?;
+            // What was ordered of it ends with it: another of its name is another.
+            let ordered = Subject::of_model(&name)
+                .into_iter()
+                .filter(|subject| snapshot.orders.get(subject).is_some());
+            let ordered: Vec<Subject> = ordered.collect();
+            let lifts = ordered.iter().cloned().map(Write::LiftOrder);
+            let mut writes = vec![Write::RemoveModel(name.clone())];
+            writes.extend(lifts);
             shared
-                .store
-                .delete_model(epoch, &name)
-                .await
-                .map_err(|e| from_store(&e))?;
-            shared
-                .tell(|done| Event::Removed { model: name, done })
-                .await
+                .commit(&actor, "model.remove", name.as_str(), &writes)
+                .await?;
+            for subject in ordered {
+                shared.tell(Event::Lifted { subject }).await?;
+            }
+            shared.tell(Event::Removed { model: name }).await
         })
         .await
     }
@@ -122,11 +134,15 @@ impl Catalog for ControllerHandle {
         if !model.is_complete() {
             // Nothing was tried: what it needs is not known.
             report.fits = None;
+            report.nearest = None;
+            report.rejections.clear();
+            report.remedies.clear();
         }
         report
             .remedies
             .splice(..0, views::downloads(&snapshot, model.name()));
-        let placed = snapshot.memory.serving(model.name()) >= u64::from(model.replicas());
+        let target = snapshot.memory.target(model);
+        let placed = snapshot.memory.serving(model.name()) >= u64::from(target);
         let counting = snapshot
             .memory
             .assignments
@@ -142,6 +158,7 @@ impl Catalog for ControllerHandle {
                 }
                 Waiting::Loading(why) if !placed && report.fits.is_some() => why,
                 Waiting::Loading(why) | Waiting::Unplaceable(why) if !model.is_complete() => why,
+                Waiting::Off(why) => why,
                 Waiting::Parked(_) | Waiting::Loading(_) | Waiting::Unplaceable(_) => {
                     render::headline(&report)
                 }
@@ -161,14 +178,31 @@ impl Catalog for ControllerHandle {
         chronicle::read(&snapshot, model, after, limit)
     }
 
+    async fn scale(&self, name: &ModelName, scale: ScaleRequest) -> Result<Scaled, ControlError> {
+        self.scale_model(name, scale).await
+    }
+
+    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+        self.roll_model(name).await
+    }
+
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         let name = name.clone();
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
-            let model = known(&shared.snapshot(), &name)?.model.name().clone();
-            shared.note("model.retry", model.as_str()).await?;
-            shared.tell(|done| Event::Retry { model, done }).await
+            let snapshot = shared.snapshot();
+            let model = known(&snapshot, &name)?.model.name().clone();
+            let subject = Subject::Park(model.clone());
+            let writes = match snapshot.orders.get(&subject) {
+                Some(_) => vec![Write::LiftOrder(subject)],
+                None => Vec::new(),
+            };
+            shared
+                .commit(&actor, "model.retry", model.as_str(), &writes)
+                .await?;
+            // The loop lifts the order that stands itself.
+            shared.tell(Event::Retry { model }).await
         })
         .await
     }
@@ -213,6 +247,27 @@ impl Fleet for ControllerHandle {
         ))
     }
 
+    async fn use_node(
+        &self,
+        node: &str,
+        to: NodeUse,
+        reason: &str,
+    ) -> Result<NodeStateView, ControlError> {
+        self.order_node(node, to, reason).await
+    }
+
+    async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {
+        let snapshot = self.shared.snapshot();
+        let id = ordering::node(&snapshot, node)?;
+        Err(is_let_in(&snapshot.hostname(id)))
+    }
+
+    async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError> {
+        let snapshot = self.shared.snapshot();
+        let model = known(&snapshot, model)?.model.name();
+        Ok(views::logs(&snapshot, model))
+    }
+
     async fn snapshot(&self) -> Result<whatif::Snapshot, ControlError> {
         let shared = &self.shared;
         let snapshot = shared.snapshot();
@@ -223,7 +278,7 @@ impl Fleet for ControllerHandle {
         let models = snapshot
             .entries
             .values()
-            .map(|entry| snapshot.completed(entry).into());
+            .map(|entry| snapshot.completed(entry).without_secrets());
         Ok(whatif::Snapshot {
             policy: snapshot.policy.as_str().to_owned(),
             fleet,
@@ -263,30 +318,36 @@ impl Fleet for ControllerHandle {
 
 #[async_trait]
 impl Accounts for ControllerHandle {
-    async fn usage(&self) -> Result<Vec<UsageView>, ControlError> {
+    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
+        let span = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let begin = Timestamp(self.shared.clock.now().0.saturating_sub(span));
         let totals = self
             .shared
             .store
-            .usage_totals(Timestamp(0))
+            .usage_totals(begin)
             .await
             .map_err(|e| from_store(&e))?;
         let view = |total: llmgw_core::store::UsageTotal| UsageView {
-            model: total.model,
-            key: total.key.to_string(),
+            model: Some(total.model),
+            key: Some(total.key.to_string()),
             requests: total.requests,
             errors: total.errors,
             prompt_tokens: total.prompt_tokens,
             completion_tokens: total.completion_tokens,
         };
-        Ok(totals.into_iter().map(view).collect())
+        Ok(by.sum(totals.into_iter().map(view).collect()))
     }
 }
 
 #[async_trait]
 impl Activation for ControllerHandle {
     async fn activate(&self, model: &ModelName) -> Option<Waiting> {
+        let now = self.shared.clock.monotonic();
+        if let Some(waiting) = self.shared.tried_just_now(model, now) {
+            return Some(waiting);
+        }
         let (answer, answered) = oneshot::channel();
-        let asked = Event::Asked {
+        let asked = Told::Asked {
             model: model.clone(),
             answer,
         };
@@ -326,6 +387,21 @@ impl ControllerHandle {
 // === impl Shared ===
 
 impl Shared {
+    /// What came of the attempt to place a model, when there was one within the last second and the model fits nowhere:
+    /// a client that asks again and again makes the planner work no more than that.
+    fn tried_just_now(&self, model: &ModelName, now: Duration) -> Option<Waiting> {
+        // The attempts are right after any panic.
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.retain(|_, at| now.saturating_sub(*at) < ATTEMPT_AGAIN);
+        let again = attempts.contains_key(model);
+        attempts.entry(model.clone()).or_insert(now);
+        drop(attempts);
+        let routes = self.routes.borrow();
+        let route = routes.resolve(model.as_str()).ok()?;
+        let unplaceable = matches!(route.waiting, Waiting::Unplaceable(_));
+        (again && unplaceable && route.endpoints.is_empty()).then(|| route.waiting.clone())
+    }
+
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.borrow())
     }
@@ -349,13 +425,10 @@ impl Shared {
     }
 
     /// Tells the loop, and waits until it has stepped with it.
-    pub(super) async fn tell(
-        &self,
-        event: impl FnOnce(oneshot::Sender<()>) -> Event,
-    ) -> Result<(), ControlError> {
+    pub(super) async fn tell(&self, event: Event) -> Result<(), ControlError> {
         let (done, finished) = oneshot::channel();
-        let gone = |_: mpsc::error::SendError<Event>| stopping();
-        self.events.send(event(done)).await.map_err(gone)?;
+        let told = Told::Done(event, done);
+        self.events.send(told).await.map_err(|_| stopping())?;
         finished.await.map_err(|_| stopping())
     }
 }
@@ -388,6 +461,8 @@ fn stopping() -> ControlError {
 
 /// How long a client waits for a fresh attempt to place its model.
 const ATTEMPT_DEADLINE: Duration = Duration::from_secs(2);
+/// How long the last attempt stands for those who ask again.
+const ATTEMPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Refuses a model whose engine no node is to have: it could never run.
 fn check_engines(model: &Model, wanted: &[EngineName]) -> Result<(), ControlError> {
@@ -401,7 +476,9 @@ fn check_engines(model: &Model, wanted: &[EngineName]) -> Result<(), ControlErro
         let (problem, hint) = if is_known {
             (
                 format!("no node is to have {name}"),
-                format!("add it to the settings, `engines: {{{name}: {{}}}}`, and restart"),
+                format!(
+                    "`llmgw ctl engines set {name} --source auto` has every node get it, or add it to the settings"
+                ),
             )
         } else {
             (

@@ -10,7 +10,7 @@ use llmgw_core::{
     error::{Chain, Code},
     id::KeyId,
     keys::{KeyRing, Secret},
-    store::StoreError,
+    store::{StoreError, Write},
 };
 
 use super::{ControllerHandle, Shared, roles::from_store};
@@ -25,7 +25,7 @@ impl Tenancy for ControllerHandle {
 
     async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
         let name = check_key_name(name)?.to_owned();
-        let shared = Arc::clone(&self.shared);
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let secret = Secret::generate()
@@ -36,9 +36,11 @@ impl Tenancy for ControllerHandle {
                 hash: shared.hashing_key.hash(secret.expose()),
                 created_at: shared.clock.now(),
             };
-            let epoch = shared.note("key.create", &key.id.to_string()).await?;
-            let inserted = shared.store.insert_key(epoch, &key).await;
-            inserted.map_err(|error| from_store(&error))?;
+            let writes = [Write::AddKey(key.clone())];
+            let subject = key.id.to_string();
+            shared
+                .commit(&actor, "key.create", &subject, &writes)
+                .await?;
             let told = shared.reload_keys().await;
             told.map_err(|error| from_store(&error))?;
             Ok(CreatedKey {
@@ -50,7 +52,7 @@ impl Tenancy for ControllerHandle {
     }
 
     async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let keys = shared.store.keys().await;
@@ -58,9 +60,10 @@ impl Tenancy for ControllerHandle {
             if !keys.iter().any(|key| key.id == id) {
                 return Err(ControlError::unknown_key(id));
             }
-            let epoch = shared.note("key.revoke", &id.to_string()).await?;
-            let deleted = shared.store.delete_key(epoch, id).await;
-            deleted.map_err(|error| from_store(&error))?;
+            let writes = [Write::RemoveKey(id)];
+            shared
+                .commit(&actor, "key.revoke", &id.to_string(), &writes)
+                .await?;
             let told = shared.reload_keys().await;
             told.map_err(|error| from_store(&error))
         })

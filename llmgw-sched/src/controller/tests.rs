@@ -11,9 +11,9 @@ use llmgw_core::{
         engine::{Provision, ProvisionState},
         node::{Memory, NodeFacts, NodeState},
         replica::{ReplicaState, ReplicaStatus},
-        weights::{FetchProgress, Sha256Digest, Weights, WeightsOnDisk},
+        weights::{FetchProgress, Sha256Digest, ToldHeader, Weights, WeightsOnDisk},
     },
-    control::{Activation, Audit, Catalog, Fleet, Storage},
+    control::{Activation, Audit, Catalog, Fleet, Settings, Storage},
     error::Code,
     id::{ModelName, NodeId},
     route::Waiting,
@@ -28,8 +28,10 @@ use super::*;
 mod epochs;
 
 mod decisions;
+mod demand;
 mod fallbacks;
 mod machines;
+mod ordered;
 mod weights;
 
 /// A controller that runs, and the store behind it.
@@ -42,6 +44,8 @@ struct Running {
 
 /// An agent that says what the test tells it to.
 struct ScriptedAgent {
+    /// What it tells of headers.
+    headers: Vec<ToldHeader>,
     frames: Framed<DuplexStream, LengthDelimitedCodec>,
     node: NodeId,
     desired: Option<DesiredState>,
@@ -133,6 +137,7 @@ impl Running {
             highest_epoch: 0,
             highest_revision: 0,
             leaving: false,
+            headers: Vec::new(),
             facts: NodeFacts {
                 hostname: "box".into(),
                 memory: Some(Memory {
@@ -166,6 +171,7 @@ impl ScriptedAgent {
                 since: Timestamp(0),
                 endpoint: Some("127.0.0.1:9".into()),
                 fetch: None,
+                measured: None,
                 error: (state == ReplicaState::Failed).then(|| "it broke".to_owned()),
                 hint: None,
                 log_tail: Vec::new(),
@@ -198,6 +204,7 @@ impl ScriptedAgent {
             )],
             replicas,
             weights,
+            headers: self.headers.clone(),
         };
         send(&mut self.frames, &ToServer::Report(Box::new(report))).await;
     }

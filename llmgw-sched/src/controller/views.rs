@@ -6,25 +6,33 @@ use std::{
 };
 
 use llmgw_core::{
-    api::admin::{ModelView, NodeView, ProfileView, ReplicaView, Summary, UnhealthyGpu},
+    api::{
+        admin::{
+            InstalledEngine, ModelView, NodeView, ProfileView, ReplicaView, Summary, UnhealthyGpu,
+        },
+        orders::{LogOf, LogView, Scaled},
+    },
     cluster::{
         catalog::{Model, Profile},
+        engine::{Provision, ProvisionState},
         node::{Gpu, NodeState},
+        order::{Order, Subject},
         replica::{ReplicaState, ReplicaStatus},
-        weights::Sha256Digest,
+        weights::{FetchProgress, Sha256Digest},
     },
     control::Traffic,
     id::{ModelName, NodeId, ReplicaId},
     reason::{
         Fit,
         remedy::{Awaited, Change, Remedy},
+        render,
     },
     route::Waiting,
     units::Bytes,
 };
 
-use super::snapshot::{Entry, Snapshot};
 use crate::{
+    conductor::snapshot::{Entry, Snapshot},
     fleet::FleetNode,
     reconcile::{Assignment, ObservedNode, is_lost},
 };
@@ -66,6 +74,12 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
                     gpus_free: known.get(id).and_then(|node| node.gpus_free()),
                     replicas: given.count(),
                     models_on_disk: models_on_disk(&models, node),
+                    state: node_state(snapshot, *id, node, now),
+                    state_reason: snapshot
+                        .orders
+                        .node(*id)
+                        .map(|order| order.reason.clone())
+                        .filter(|reason| !reason.is_empty()),
                 },
                 now,
             )
@@ -80,6 +94,34 @@ struct NodeSums {
     gpus_free: Option<usize>,
     replicas: usize,
     models_on_disk: Option<Vec<ModelName>>,
+    state: NodeState,
+    state_reason: Option<String>,
+}
+
+/// What a node may be used for: that it is not heard goes before what was ordered.
+pub(super) fn node_state(
+    snapshot: &Snapshot,
+    id: NodeId,
+    node: &ObservedNode,
+    now: Duration,
+) -> NodeState {
+    match snapshot.orders.node(id) {
+        _ if is_lost(node, now) => NodeState::Lost,
+        Some(order) => order.duty.into(),
+        None => NodeState::Ready,
+    }
+}
+
+fn installed(provision: &[Provision]) -> Vec<InstalledEngine> {
+    let engine = |one: &Provision| match &one.state {
+        ProvisionState::Installed { version, variant } => Some(InstalledEngine {
+            name: one.engine.clone(),
+            version: version.clone(),
+            variant: variant.clone(),
+        }),
+        _ => None,
+    };
+    provision.iter().filter_map(engine).collect()
 }
 
 /// The digests of each model that is known to have some.
@@ -113,11 +155,8 @@ fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> 
     NodeView {
         id,
         hostname: facts.hostname.clone(),
-        state: if is_lost(node, now) {
-            NodeState::Lost
-        } else {
-            NodeState::Ready
-        },
+        state: sums.state,
+        state_reason: sums.state_reason,
         probed: true,
         labels: facts.labels.clone(),
         os: facts.os.clone(),
@@ -138,6 +177,7 @@ fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> 
         disk_free_gb: facts.disk.as_ref().map(|disk| whole_gib(disk.free)),
         disk_total: facts.disk.as_ref().map(|disk| disk.total),
         disk_total_gb: facts.disk.as_ref().map(|disk| whole_gib(disk.total)),
+        engines: installed(&node.provision),
         provision: node.provision.clone(),
         warnings: facts.warnings.clone(),
         last_seen_ago: now.saturating_sub(node.heard_at).as_secs(),
@@ -181,11 +221,16 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
     let history = snapshot.memory.histories.get(name);
     let waiting = snapshot.waiting(entry, now);
     let completed = snapshot.completed(entry);
-    let lacking = snapshot.memory.serving(name) < u64::from(model.replicas());
+    let scaled = Scaled::from((name.clone(), completed.scaling()));
+    let desired = snapshot.memory.target(&completed);
+    let lacking = snapshot.memory.serving(name) < u64::from(desired);
     let unplaceable = match waiting {
         Waiting::Unplaceable(reason) if lacking => Some(reason),
-        Waiting::Unplaceable(_) | Waiting::Loading(_) | Waiting::Parked(_) => None,
+        Waiting::Unplaceable(_) | Waiting::Loading(_) | Waiting::Parked(_) | Waiting::Off(_) => {
+            None
+        }
     };
+    let report = snapshot.reports.get(name).filter(|_| unplaceable.is_some());
     ModelView {
         name: name.clone(),
         description: model.description().to_owned(),
@@ -195,10 +240,15 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
             .weights()
             .sources
             .iter()
-            .map(ToString::to_string)
+            .map(|source| source.without_secrets().to_string())
             .collect(),
         origin: *origin,
-        desired: model.replicas(),
+        min_replicas: scaled.min,
+        max_replicas: scaled.max,
+        idle_timeout: scaled.idle_timeout,
+        idle_timeout_text: scaled.idle_timeout_text,
+        on_demand: scaled.on_demand,
+        desired,
         ready_replicas: ready(snapshot, name),
         total_replicas: of_model(snapshot, name).count(),
         profiles: model
@@ -211,6 +261,7 @@ fn model_view(snapshot: &Snapshot, entry: &Entry, now: Duration) -> ModelView {
         failures: history.map_or(0, |history| history.failures),
         last_error: history.and_then(|history| history.last_error.clone()),
         unplaceable,
+        unplaceable_check: report.and_then(|report| Some(report.summary.first()?.check)),
     }
 }
 
@@ -264,7 +315,8 @@ fn replica_view(
             .profile(&given.spec.profile.name)
             .map(|profile| model.fingerprint(profile))
     });
-    ReplicaView {
+    let in_flight = traffic.map_or(0, |traffic| traffic.outstanding(id));
+    let mut view = ReplicaView {
         id,
         model: given.spec.model.clone(),
         profile: given.spec.profile.name.clone(),
@@ -275,13 +327,60 @@ fn replica_view(
         hostname: node.map_or_else(String::new, |node| node.facts.hostname.clone()),
         endpoint: status.and_then(|status| status.endpoint.clone()),
         age_seconds: now.saturating_sub(given.since).as_secs(),
-        in_flight: traffic.map_or(0, |traffic| traffic.outstanding(id)),
+        memory: Some(given.spec.profile.memory),
+        measured: status.and_then(|status| status.measured.clone()),
+        state_since: status.map(|status| status.since),
+        in_flight,
+        // What it answers now is not idle; when it answered last, nobody tells yet.
+        idle_seconds: if in_flight > 0 { 0 } else { -1 },
         error: status.and_then(|status| status.error.clone()),
         log_tail: status
             .map(|status| status.log_tail.clone())
             .unwrap_or_default(),
-        fetch: status.and_then(|status| status.fetch.clone()),
+        fetch: status
+            .and_then(|status| status.fetch.clone())
+            .map(|fetch| FetchProgress {
+                source: fetch.source.without_secrets(),
+                ..fetch
+            }),
+        shards: Vec::new(),
+    };
+    view.shards = vec![view.only_shard(given.spec.gpus.clone())];
+    view
+}
+
+/// The last lines of the engines of a model, as far as nodes have told them.
+pub(super) fn logs(snapshot: &Snapshot, model: &ModelName) -> Vec<LogView> {
+    let mut logs = Vec::new();
+    let parked = snapshot.orders.get(&Subject::Park(model.clone()));
+    if let Some(Order::Park { parked, .. }) = parked.map(|stored| &stored.order) {
+        logs.push(LogView {
+            model: model.clone(),
+            of: LogOf::FirstFailure,
+            replica: None,
+            hostname: None,
+            error: Some(parked.error.clone()),
+            lines: parked.first_log.clone(),
+        });
     }
+    for (id, given) in of_model(snapshot, model) {
+        let node = snapshot.observed.nodes.get(&given.node);
+        let Some(status) = node.and_then(|node| node.replicas.get(id)) else {
+            continue;
+        };
+        if status.log_tail.is_empty() && status.error.is_none() {
+            continue;
+        }
+        logs.push(LogView {
+            model: model.clone(),
+            of: LogOf::Replica,
+            replica: Some(*id),
+            hostname: Some(snapshot.hostname(given.node)),
+            error: status.error.clone(),
+            lines: status.log_tail.clone(),
+        });
+    }
+    logs
 }
 
 /// What a model that nothing serves yet waits for by itself: its weights, with how long that takes.
@@ -365,6 +464,7 @@ fn attention(
                 .to_owned(),
         );
     }
+    lines.extend(snapshot.memory.frozen.as_ref().map(ToString::to_string));
     if snapshot.observed.nodes.is_empty() {
         lines.push("no node has joined yet: nothing can be placed".to_owned());
     }
@@ -390,6 +490,7 @@ fn attention(
         Some(format!("{} has failed {times}: {error}", model.name))
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
+    lines.extend(stuck(snapshot, now));
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;
         if is_lost(node, now) {
@@ -408,6 +509,27 @@ fn attention(
         );
     }
     lines
+}
+
+/// What draining nodes can't give away, and why: it goes on serving there until it has another place.
+fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
+    let assignments = snapshot.memory.assignments.values();
+    let staying = assignments.filter(|given| given.draining.is_none());
+    let stuck = staying.filter_map(|given| {
+        let node = snapshot.observed.nodes.get(&given.node)?;
+        let state = node_state(snapshot, given.node, node, now);
+        let report = snapshot.reports.get(&given.spec.model)?;
+        let nearest = report.nearest.as_ref()?;
+        (state == NodeState::Draining && report.fits.is_none()).then(|| {
+            format!(
+                "{} is draining and keeps {} until it has another place. Nearest: {}",
+                node.facts.hostname,
+                given.spec.model,
+                render::rejection(nearest)
+            )
+        })
+    });
+    stuck.collect()
 }
 
 fn of_model<'s>(

@@ -1,12 +1,12 @@
 //! How a model should run.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use llmgw_core::{
     gguf::TensorType,
     units::{Bytes, Tokens},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// How a model should run, and on what.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -233,6 +233,20 @@ impl CacheType {
             Self::Q4_0 => block(TensorType::Q4_0),
             Self::Iq4Nl => block(TensorType(20)),
         }
+    }
+}
+
+impl fmt::Display for CacheType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The first of its names; every type has one.
+        let name = NAMES.iter().find(|(_, cache)| cache == self);
+        f.write_str(name.map_or("f16", |(name, _)| name))
+    }
+}
+
+impl Serialize for CacheType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

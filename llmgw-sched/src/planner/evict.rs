@@ -1,4 +1,5 @@
-//! Room for a replica by stopping idle ones that were started for a call and that nobody asks to keep.
+//! Room for a replica by stopping idle ones that were started for a call and that nobody asks to keep; and others of
+//! those that have had their turn, when it is another's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,10 +67,11 @@ struct Cost {
 
 impl Cost {
     fn of(victims: &[&FleetReplica], spot: Spot) -> Self {
+        // One that is at work is idle for no time at all.
         let idle = victims
             .iter()
-            .filter_map(|victim| victim.idle_seconds)
-            .min();
+            .map(|victim| victim.idle_seconds.unwrap_or(0));
+        let idle = idle.min();
         Self {
             replicas: victims.len(),
             shortest_idle: std::cmp::Reverse(idle.unwrap_or(0)),
@@ -92,9 +94,10 @@ fn fewest<'f>(
         replica.on_demand
             && replica.phase == Phase::Ready
             && replica.rank.is_none()
-            && replica
-                .idle_seconds
-                .is_some_and(|idle| idle >= evictable.idle_seconds)
+            && (replica.yields
+                || replica
+                    .idle_seconds
+                    .is_some_and(|idle| idle >= evictable.idle_seconds))
             && !evictable.spared.contains(&replica.id)
             && !evictable.wanted.contains_key(&replica.model)
             && ask.model.is_none_or(|model| *model.name() != replica.model)

@@ -130,6 +130,9 @@ impl<'p> Planning<'p> {
         model: &'m Model,
     ) -> Option<(Choice<'m>, Vec<ReplicaId>)> {
         let idle_seconds = self.options.evict_after_seconds?;
+        if self.options.spared.contains(model.name()) {
+            return None;
+        }
         model.profiles().iter().find_map(|profile| {
             let ask = working.ask(Some(model), profile);
             let evictable = Evictable {

@@ -15,7 +15,7 @@
 
 use std::fmt::{self, Debug};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{
     demand::Demand,
@@ -36,7 +36,9 @@ use self::{
 };
 
 /// Which policy places.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+///
+/// Read with dashes too, as the command line has it; written with underscores.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyName {
     /// Keeps free what is wanted and scarce.
@@ -56,17 +58,44 @@ pub enum PolicyName {
     Spread,
 }
 
+impl PolicyName {
+    const ALL: [Self; 7] = [
+        Self::Scarcity,
+        Self::FragmentationGradient,
+        Self::BestFit,
+        Self::DotProduct,
+        Self::Packing,
+        Self::Clustering,
+        Self::Spread,
+    ];
+
+    const NAMES: [&str; 7] = [
+        "scarcity",
+        "fragmentation_gradient",
+        "best_fit",
+        "dot_product",
+        "packing",
+        "clustering",
+        "spread",
+    ];
+}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Scarcity => "scarcity",
-            Self::FragmentationGradient => "fragmentation_gradient",
-            Self::BestFit => "best_fit",
-            Self::DotProduct => "dot_product",
-            Self::Packing => "packing",
-            Self::Clustering => "clustering",
-            Self::Spread => "spread",
-        })
+        let place = Self::ALL.iter().position(|name| name == self);
+        let name = place.and_then(|place| Self::NAMES.get(place).copied());
+        f.pad(name.unwrap_or_default())
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let written = text.replace('-', "_");
+        let place = Self::NAMES.iter().position(|name| *name == written);
+        place
+            .and_then(|place| Self::ALL.get(place).copied())
+            .ok_or_else(|| de::Error::unknown_variant(&text, &Self::NAMES))
     }
 }
 

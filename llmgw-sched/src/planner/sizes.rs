@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use llmgw_core::{
     cluster::catalog::{KvCache, Profile},
+    fingerprint::Fingerprint,
     id::ModelName,
     units::{Bytes, Tokens},
 };
@@ -14,12 +15,50 @@ use crate::fit::{CacheType, Engine, Estimate, Request, Shape, estimate};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Sizes {
     shapes: BTreeMap<ModelName, Shape>,
+    /// The most main memory that a replica of each definition was measured to hold.
+    measured: BTreeMap<Fingerprint, Bytes>,
 }
 
 impl Sizes {
     /// Makes the shape of a model's weights known.
     pub fn insert(&mut self, model: ModelName, shape: Shape) {
         self.shapes.insert(model, shape);
+    }
+
+    /// Makes known what a replica of the definition with this fingerprint was measured to hold; the largest counts.
+    pub fn measured(&mut self, definition: Fingerprint, memory: Bytes) {
+        if self.measured.len() >= MAX_MEASURED && !self.measured.contains_key(&definition) {
+            // Definitions that are gone are not looked for: what still runs is measured again.
+            self.measured.clear();
+        }
+        let known = self.measured.entry(definition).or_default();
+        *known = memory.max(*known);
+    }
+
+    /// The most that a replica of this definition was measured to hold.
+    #[must_use]
+    pub fn most_measured(&self, definition: Fingerprint) -> Option<Bytes> {
+        self.measured.get(&definition).copied()
+    }
+
+    /// What is known of the weights of other models, beside what was measured here.
+    #[must_use]
+    pub fn with_measured_of(mut self, before: &Self) -> Self {
+        self.measured.clone_from(&before.measured);
+        self
+    }
+
+    /// What a profile that says nothing of its memory is given: what it needs by estimate, or what a replica of it was
+    /// measured to hold when that is more. `definition` is the fingerprint of the profile as it is written.
+    #[must_use]
+    pub fn needed(
+        &self,
+        model: &ModelName,
+        profile: &Profile,
+        definition: Fingerprint,
+    ) -> Option<Bytes> {
+        self.memory(model, profile)
+            .max(self.most_measured(definition))
     }
 
     /// Main memory that the profile needs by estimate, with room for what the estimate does not know. `None` when
@@ -95,4 +134,26 @@ fn largest_gpu(estimate: &Estimate) -> Bytes {
 /// `said`, less what the estimate went down by, or more by what it went up.
 fn moved(said: Bytes, from: Bytes, to: Bytes) -> Bytes {
     said - (from - to) + (to - from)
+}
+
+/// As many as a large cluster has profiles.
+const MAX_MEASURED: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_that_was_measured_counts_and_is_bounded() {
+        let mut sizes = Sizes::default();
+        for count in 0..=u64::try_from(MAX_MEASURED).unwrap() {
+            sizes.measured(Fingerprint(count), Bytes(count));
+        }
+        assert!(sizes.measured.len() <= MAX_MEASURED);
+        sizes.measured(Fingerprint(1), Bytes(9));
+        sizes.measured(Fingerprint(1), Bytes(5));
+        assert_eq!(sizes.measured[&Fingerprint(1)], Bytes(9));
+        let kept = Sizes::default().with_measured_of(&sizes);
+        assert_eq!(kept, sizes);
+    }
 }

@@ -1,8 +1,15 @@
 //! What the planner was given in a step.
 
-use llmgw_core::{cluster::catalog::Model, fingerprint::Fingerprint};
+use std::time::Duration;
+
+use llmgw_core::{
+    cluster::{catalog::Model, scaling::Scaling},
+    fingerprint::Fingerprint,
+    id::ModelName,
+};
 use serde::Serialize;
 
+use super::{Intent, Memory, Observed, fleet, scene::Scene};
 use crate::{fleet::Fleet, planner::Wanted};
 
 /// What the planner was given in a step: all that a placement depends on, besides its options.
@@ -26,6 +33,69 @@ impl Inputs {
         // The maps of a fleet have texts for keys, so that there always is a JSON form.
         Fingerprint::of(&(self.fleet.in_order(), models)).unwrap_or(Fingerprint(0))
     }
+}
+
+/// The fleet, and the models that may be tried now, each with as many replicas as it should have now.
+///
+/// A model on demand that has all it should have is not among them: nobody asks the planner to keep it, so that its idle
+/// replicas may make room for others.
+pub(crate) fn inputs(
+    intent: &Intent,
+    observed: &Observed,
+    memory: &Memory,
+    now: Duration,
+) -> Inputs {
+    let scene = Scene {
+        intent,
+        observed,
+        memory,
+        now,
+    };
+    let wanted = |model: &Model| {
+        let name = model.name();
+        let history = memory.histories.get(name);
+        let may_try = history.is_none_or(|history| history.may_try(now));
+        // Of a model that is not complete it is still being found out what it is and needs.
+        if !model.is_complete() || !may_try || memory.yielded.contains_key(name) {
+            return None;
+        }
+        let wants = scene.wants(model);
+        if model.scaling().min() == 0 {
+            let places = scene.places(scene.of_model(name));
+            if places.kept.len() >= wants {
+                return None;
+            }
+        }
+        let wants = u32::try_from(wants).unwrap_or(u32::MAX);
+        Some(model.clone().scaled(Scaling::fixed(wants)))
+    };
+    Inputs {
+        fleet: fleet(intent, observed, memory, now),
+        wanted: Wanted {
+            models: intent.models.values().filter_map(wanted).collect(),
+        },
+    }
+}
+
+/// Whether a model has fewer replicas than it should have, where they may stay: what a report of it tells still holds.
+#[must_use]
+pub fn lacks(
+    intent: &Intent,
+    observed: &Observed,
+    memory: &Memory,
+    model: &ModelName,
+    now: Duration,
+) -> bool {
+    let scene = Scene {
+        intent,
+        observed,
+        memory,
+        now,
+    };
+    intent.models.get(model).is_some_and(|model| {
+        let places = scene.places(scene.of_model(model.name()));
+        places.kept.len() < scene.wants(model)
+    })
 }
 
 #[cfg(test)]

@@ -15,16 +15,28 @@ use llmgw_core::{
 
 use super::{Memory, Observed};
 
-/// What the model waits for. `report` is the last trial, if there was one.
+/// What is known of the last attempt to place a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trial<'t> {
+    /// Why it found no place; absent when there was no attempt.
+    pub report: Option<&'t Report>,
+    /// Whether it would find one if others that run on demand made room.
+    pub waits_for_turn: bool,
+}
+
+/// What the model waits for, scaled as ordered.
 #[must_use]
 pub fn waiting(
     model: &Model,
     observed: &Observed,
     memory: &Memory,
-    report: Option<&Report>,
+    trial: Trial<'_>,
     now: Duration,
 ) -> Waiting {
     let name = model.name();
+    if model.scaling().is_off() {
+        return Waiting::Off(format!("{name} is switched off: it is to have no replicas"));
+    }
     let history = memory.histories.get(name);
     let last_error = history.and_then(|history| history.last_error.as_deref());
     if let Some(history) = history.filter(|history| history.parked) {
@@ -53,7 +65,23 @@ pub fn waiting(
     if observed.nodes.is_empty() {
         return Waiting::Loading(format!("{name} waits for a node: none has joined yet"));
     }
-    match report {
+    if memory.target(model) == 0 {
+        return Waiting::Loading(format!("{name} is not running: a call starts it"));
+    }
+    if let Some((other, _)) = memory.yielded.get(name) {
+        return Waiting::Loading(format!(
+            "{name} waits for its turn: it has made room for {other}"
+        ));
+    }
+    if memory.room.values().any(|other| other == name) {
+        return Waiting::Loading(format!(
+            "{name} waits until what makes room for it has ended"
+        ));
+    }
+    match trial.report {
+        Some(report) if report.fits.is_none() && trial.waits_for_turn => Waiting::Loading(format!(
+            "{name} waits for room: what has it is ending, or gives way to it in turn"
+        )),
         Some(report) if report.fits.is_none() => match &report.pending {
             Some(pending) => Waiting::Loading(format!("{name} waits for {pending}")),
             None => Waiting::Unplaceable(render::headline(report)),

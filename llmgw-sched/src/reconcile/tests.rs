@@ -1,14 +1,31 @@
 use llmgw_core::{
     clock::Timestamp,
-    cluster::{engine::ProvisionState, node},
+    cluster::{
+        engine::ProvisionState,
+        node::{self, Gpu},
+        order::{Order, StoredOrder},
+        replica::ReplicaSpec,
+        scaling::Scaling,
+    },
     fingerprint::Fingerprint,
     units::Bytes,
 };
 
-use super::*;
-use crate::reconcile::memory::PARKED_AFTER;
+use super::{
+    fleet::{fleet_fabrics, fleet_gpus},
+    memory::PARKED_AFTER,
+    *,
+};
+use crate::fleet::Phase;
 
+mod demand;
+mod drain;
 mod machines;
+mod parking;
+mod properties;
+mod roll;
+mod silence;
+mod swap;
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -29,6 +46,7 @@ fn intent(replicas: u32) -> Intent {
         engines: Vec::new(),
         policy: PolicyName::default(),
         sizes: Arc::default(),
+        ..Intent::default()
     }
 }
 
@@ -70,8 +88,8 @@ impl Cluster {
     fn new(replicas: u32) -> Self {
         let node = NodeId::generate();
         let observed = Observed {
-            nodes: BTreeMap::from([(node, observed_node(0))]),
-            outstanding: BTreeMap::new(),
+            nodes: BTreeMap::from([(node, Arc::new(observed_node(0)))]),
+            ..Observed::default()
         };
         Self {
             intent: intent(replicas),
@@ -84,7 +102,7 @@ impl Cluster {
 
     fn step(&mut self) -> Vec<Action> {
         let now = seconds(self.now);
-        self.memory.observe(&self.observed, now);
+        self.memory.observe(&self.intent, &self.observed, now);
         let step = step(&self.intent, &self.observed, &self.memory, now);
         for action in &step.actions {
             if let Action::Place {
@@ -111,20 +129,60 @@ impl Cluster {
         step.actions
     }
 
-    /// The agent reports everything that was given to it, in this state.
+    /// The agents report everything that was given to them, in this state.
     fn report(&mut self, state: ReplicaState) {
-        let specs: Vec<ReplicaSpec> = self
-            .memory
-            .assignments
-            .values()
-            .map(|given| given.spec.clone())
-            .collect();
-        let node = self.observed.nodes.get_mut(&self.node).unwrap();
-        node.heard_at = seconds(self.now);
-        node.replicas = specs
-            .into_iter()
-            .map(|spec| (spec.id, status(spec, state)))
-            .collect();
+        for (id, node) in &mut self.observed.nodes {
+            let node = Arc::make_mut(node);
+            node.heard_at = seconds(self.now);
+            let given = self.memory.assignments.values();
+            node.replicas = given
+                .filter(|given| given.node == *id)
+                .map(|given| {
+                    (
+                        given.spec.id,
+                        status(ReplicaSpec::clone(&given.spec), state),
+                    )
+                })
+                .collect();
+        }
+    }
+
+    /// Lets time pass, a second at a time, with agents that start at once what they are given; says what was decided.
+    fn run(&mut self, span: u64) -> Vec<Action> {
+        let mut decided = Vec::new();
+        for _ in 0..span {
+            self.now += 1;
+            self.report(ReplicaState::Ready);
+            decided.extend(self.step());
+        }
+        decided
+    }
+
+    /// The same with one more node.
+    fn and_node(mut self) -> (Self, NodeId) {
+        let node = NodeId::generate();
+        self.observed
+            .nodes
+            .insert(node, Arc::new(observed_node(self.now)));
+        (self, node)
+    }
+
+    fn order(&mut self, order: Order) {
+        Arc::make_mut(&mut self.intent.orders).put(StoredOrder {
+            order,
+            by: "test".into(),
+            since: Timestamp(0),
+        });
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        let given = self.memory.assignments.values();
+        given.map(|given| given.node).collect()
+    }
+
+    fn target(&self) -> u32 {
+        let model = self.intent.models.values().next().unwrap();
+        self.memory.target(model)
     }
 
     fn only(&self) -> ReplicaId {
@@ -141,6 +199,7 @@ fn status(spec: ReplicaSpec, state: ReplicaState) -> ReplicaStatus {
         since: Timestamp(0),
         endpoint: None,
         fetch: None,
+        measured: None,
         error: (state == ReplicaState::Failed).then(|| "it broke".to_owned()),
         hint: None,
         log_tail: vec!["last words".to_owned()],
@@ -171,7 +230,7 @@ fn what_is_missing_is_placed_once() {
 fn a_running_replica_is_adopted_before_anything_is_placed() {
     let mut cluster = Cluster::new(1);
     let spec = stranger(&model(1));
-    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
     node.replicas
         .insert(spec.id, status(spec.clone(), ReplicaState::Ready));
     let adopted = Action::Adopt {
@@ -187,7 +246,7 @@ fn of_two_running_replicas_of_one_slot_only_one_is_adopted() {
     let mut cluster = Cluster::new(1);
     for _ in 0..2 {
         let spec = stranger(&model(1));
-        let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+        let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
         node.replicas
             .insert(spec.id, status(spec, ReplicaState::Ready));
     }
@@ -215,7 +274,10 @@ fn failures_back_off_and_then_park() {
         );
         cluster.report(ReplicaState::Failed);
         let actions = cluster.step();
-        assert!(matches!(actions[..], [Action::Fail { .. }]), "{actions:?}");
+        assert!(
+            matches!(actions[..], [Action::Fail { .. }, ..]),
+            "{actions:?}"
+        );
         assert_eq!(
             cluster.step(),
             [],
@@ -224,6 +286,7 @@ fn failures_back_off_and_then_park() {
         cluster.now += 64;
         cluster.report(ReplicaState::Failed);
     }
+    assert!(matches!(cluster.step()[..], [Action::Park { .. }]));
     assert_eq!(cluster.step(), []);
     let name: ModelName = "m".parse().unwrap();
     let model = model(1);
@@ -231,7 +294,7 @@ fn failures_back_off_and_then_park() {
         &model,
         &cluster.observed,
         &cluster.memory,
-        None,
+        standing::Trial::default(),
         seconds(cluster.now),
     );
     let expected = "m failed 5 times in a row and is not tried again: it broke: last words";
@@ -295,6 +358,7 @@ fn a_removed_model_drains_and_stops_when_its_calls_have_ended() {
             why: Why::ModelRemoved
         }]
     );
+    cluster.now += 1;
     assert_eq!(cluster.step(), []);
     cluster.observed.outstanding.clear();
     assert_eq!(
@@ -358,21 +422,20 @@ fn a_lost_node_loses_its_replicas_without_blame() {
     assert!(
         matches!(
             actions[..],
-            [Action::Forget {
-                why: Why::NodeLost,
-                ..
-            }]
+            [
+                Action::Forget {
+                    why: Why::NodeLost,
+                    ..
+                },
+                Action::Warn { .. }
+            ]
         ),
         "{actions:?}"
     );
     assert!(cluster.memory.histories.is_empty());
     // When it is heard again with the replica still running, that one is taken back.
-    cluster
-        .observed
-        .nodes
-        .get_mut(&cluster.node)
-        .unwrap()
-        .heard_at = seconds(16);
+    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    Arc::make_mut(node).heard_at = seconds(16);
     assert!(matches!(cluster.step()[..], [Action::Adopt { .. }]));
 }
 
@@ -387,7 +450,7 @@ fn a_replica_that_its_node_forgot_is_placed_again() {
         .get_mut(&replica)
         .unwrap()
         .revision = Some(3);
-    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
     node.revision = 3;
     assert_eq!(cluster.step(), []);
     cluster.now = 10;

@@ -4,7 +4,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use llmgw_core::{
-    cluster::weights::{HubToken, WeightsOrders},
+    cluster::{
+        replica::MemoryUse,
+        weights::{HubToken, WeightsOrders},
+    },
     gguf::{self, TensorType, Value, write::Draft},
     header::Progress,
     reason::remedy::{Awaited, Change as Remedying},
@@ -12,7 +15,10 @@ use llmgw_core::{
 
 use super::*;
 use crate::{
-    controller::findings::{Findings, NotFound},
+    conductor::{
+        findings::{Findings, NotFound},
+        weights::orders,
+    },
     fit::Shape,
 };
 
@@ -43,7 +49,7 @@ fn pinned() -> Weights {
     }
 }
 
-fn shape() -> Shape {
+fn header() -> gguf::Header {
     let bytes = Draft::default()
         .with("general.architecture", Value::Text("llama".into()))
         .with("llama.block_count", Value::U32(1))
@@ -61,7 +67,11 @@ fn shape() -> Shape {
     else {
         panic!();
     };
-    Shape::from_gguf(&header, None).unwrap()
+    header
+}
+
+fn shape() -> Shape {
+    Shape::from_gguf(&header(), None).unwrap()
 }
 
 fn model(json: serde_json::Value) -> Model {
@@ -252,6 +262,7 @@ fn status(spec: &llmgw_core::cluster::replica::ReplicaSpec, state: ReplicaState)
         since: Timestamp(0),
         endpoint: Some("127.0.0.1:9".into()),
         fetch: None,
+        measured: None,
         error: None,
         hint: None,
         log_tail: Vec::new(),
@@ -366,17 +377,17 @@ async fn a_node_that_holds_the_weights_is_preferred() {
 
 #[test]
 fn a_token_goes_to_nodes_that_need_it_and_is_shown_nowhere() {
-    let orders = WeightsOrders {
+    let weights_orders = WeightsOrders {
         hub_token: HubToken::parse("hf_secret"),
         ..WeightsOrders::default()
     };
-    assert!(!format!("{orders:?}").contains("hf_secret"));
+    assert!(!format!("{weights_orders:?}").contains("hf_secret"));
     let snapshot = Snapshot {
-        weights_orders: orders,
+        weights_orders,
         ..Snapshot::default()
     };
     let node = NodeId::generate();
-    assert!(storage::orders(&snapshot, node).is_empty());
+    assert!(orders(&snapshot, node).is_empty());
     let mut given = snapshot;
     let spec = llmgw_core::cluster::replica::ReplicaSpec {
         id: llmgw_core::id::ReplicaId::generate(),
@@ -387,10 +398,150 @@ fn a_token_goes_to_nodes_that_need_it_and_is_shown_nowhere() {
         gpus: Vec::new(),
     };
     given.memory.given(spec, node, Duration::ZERO);
-    assert!(storage::orders(&given, node).hub_token.is_some());
-    assert!(
-        storage::orders(&given, NodeId::generate())
-            .hub_token
-            .is_none()
+    assert!(orders(&given, node).hub_token.is_some());
+    assert!(orders(&given, NodeId::generate()).hub_token.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_view_gives_out_the_secrets_of_an_address_and_what_a_view_tells_is_not_run() {
+    let source = "https://user:hunter2@host/m.gguf?token=hunter3";
+    let kept = model(serde_json::json!({
+        "name": "kept", "source": source, "sha256": "7".repeat(64),
+        "profiles": [{"memory": "1GiB", "context": 512, "parallel": 1}],
+    }));
+    let found = Findings {
+        weights: kept.weights().clone(),
+        shape: Ok(shape()),
+    };
+    let (running, _reader) = running(kept, Ok(found)).await;
+    let mut agent = running.agent().await;
+    agent.report_replicas(Vec::new()).await;
+    let spec = given(&mut agent).await;
+    assert_eq!(
+        spec.weights.sources[0].to_string(),
+        source,
+        "the node fetches by it"
     );
+    let fetching = ReplicaStatus {
+        fetch: Some(FetchProgress::new(
+            spec.weights.sources[0].clone(),
+            Size(1),
+            None,
+        )),
+        ..status(&spec, ReplicaState::Fetching)
+    };
+    agent.report_all(vec![fetching], None).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let handle = &running.handle;
+    let snapshot = handle.snapshot().await.unwrap();
+    let replicas = handle.replicas(None).await.unwrap();
+    assert!(replicas[0].fetch.is_some());
+    let told = serde_json::json!([
+        snapshot,
+        replicas,
+        handle.models().await.unwrap(),
+        handle.settings().await.unwrap(),
+        handle.explain(&name("kept")).await.unwrap(),
+        handle.decisions(None, 0, 100).await.unwrap(),
+    ])
+    .to_string();
+    assert!(!told.contains("hunter"), "{told}");
+    assert!(told.contains("https://…@host/m.gguf?…"), "{told}");
+
+    // What was shown can be planned with, and not be given back as if it were whole.
+    let mut shown = snapshot.models[0].clone();
+    Model::try_from(shown.clone()).unwrap();
+    shown.name = "again".to_owned();
+    let error = handle.add(shown).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidRequest);
+    assert!(error.message.contains("left out"), "{}", error.message);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_of_a_node_is_pending_until_the_node_tells_its_header_and_is_sized_by_that() {
+    let here = model(serde_json::json!({
+        "name": "here", "source": "file:/models/m.gguf",
+        "profiles": [{"context": 512, "parallel": 1}],
+    }));
+    let nobody = NotFound::for_good("nobody is asked", None);
+    let weights = here.weights().clone();
+    let (running, reader) = running(here, Err(nobody)).await;
+    let mut agent = running.agent().await;
+    agent.report_replicas(Vec::new()).await;
+    let asked = agent.told().await.weights.headers.clone();
+    assert_eq!(asked, std::slice::from_ref(&weights));
+    let explained = running.handle.explain(&name("here")).await.unwrap();
+    let expected = "here is pending: header: no node that has file:/models/m.gguf has told yet";
+    assert!(
+        explained.headline.starts_with(expected),
+        "{}",
+        explained.headline
+    );
+
+    // What is no header is said, and the node is asked on.
+    let of = ToldHeader::name(&weights).unwrap();
+    agent.headers = vec![ToldHeader::new(of, Err("it is a page".into()))];
+    for _ in 0..5 {
+        agent.report_replicas(Vec::new()).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let explained = running.handle.explain(&name("here")).await.unwrap();
+    assert!(
+        explained.headline.contains("says: it is a page"),
+        "{}",
+        explained.headline
+    );
+
+    agent.headers = vec![ToldHeader::new(of, Ok(&header()))];
+    agent.report_replicas(Vec::new()).await;
+    let spec = given(&mut agent).await;
+    assert!(spec.profile.is_sized());
+    assert_eq!(spec.weights, weights);
+    assert!(
+        agent.desired.as_ref().unwrap().weights.headers.is_empty(),
+        "it is asked no more"
+    );
+    assert!(reader.asked.lock().unwrap().is_empty());
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_measured_counts_where_it_is_more_than_the_estimate() {
+    let found = Findings {
+        weights: pinned(),
+        shape: Ok(shape()),
+    };
+    let (running, _reader) = running(open(), Ok(found)).await;
+    let mut agent = running.agent().await;
+    agent.report_replicas(Vec::new()).await;
+    let spec = given(&mut agent).await;
+    let estimated = spec.profile.memory;
+    let measured = |memory| {
+        let measured = MemoryUse {
+            main: Some(memory),
+            gpus: Vec::new(),
+        };
+        ReplicaStatus {
+            measured: Some(measured),
+            ..status(&spec, ReplicaState::Ready)
+        }
+    };
+    let less = Size(estimated.0 / 2);
+    let more = estimated + Size::mib(100);
+    for (held, counts) in [(less, estimated), (more, more), (less, more)] {
+        agent.report_all(vec![measured(held)], None).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let view = running.handle.models().await.unwrap().remove(0);
+        assert_eq!(
+            view.profiles[0].memory,
+            Some(counts),
+            "{held} of {estimated}"
+        );
+        let replica = running.handle.replicas(None).await.unwrap().remove(0);
+        assert_eq!(replica.memory, Some(estimated), "what it was given stays");
+        assert_eq!(replica.measured.unwrap().main, Some(held));
+        assert!(!replica.stale);
+    }
+    running.stop().await;
 }

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -14,6 +16,63 @@ fn nothing_is_the_most_when_no_limit_is_known_or_nothing_fits() {
     assert_eq!(largest_context(&shape, &tiny).unwrap(), None);
     assert_eq!(most_slots(&shape, &tiny).unwrap(), None);
     assert_eq!(most_layers(&shape, &tiny).unwrap(), None);
+}
+
+#[test]
+fn what_is_said_to_make_it_fit_does_and_nothing_is_said_of_what_fits() {
+    let shape = weighted();
+    let asked = Request {
+        parallel: 4,
+        ..Request::new(Tokens(4096))
+    };
+    let need = estimate(&shape, &asked)
+        .unwrap()
+        .host()
+        .unwrap()
+        .total()
+        .most;
+    let smallest = Request {
+        cache_keys: CacheType::Q4_0,
+        cache_values: CacheType::Q4_0,
+        ..Request::new(Tokens(256))
+    };
+    let least = estimate(&shape, &smallest)
+        .unwrap()
+        .host()
+        .unwrap()
+        .total()
+        .most;
+    let with = |host: Bytes| Request {
+        host: Some(host),
+        ..asked.clone()
+    };
+    assert_eq!(remedies(&shape, &with(need)).unwrap(), []);
+    assert_eq!(remedies(&shape, &asked).unwrap(), [], "no limit is known");
+    assert_eq!(remedies(&shape, &with(Bytes::mib(1))).unwrap(), []);
+    let mut kinds = BTreeSet::new();
+    for part in 0..=20 {
+        let request = with(least + Bytes((need - least).0 / 21 * part));
+        let found = remedies(&shape, &request).unwrap();
+        assert!(!found.is_empty(), "{request:?}");
+        for change in found {
+            let changed = Request {
+                context: change.context.unwrap_or(request.context),
+                parallel: change.parallel.unwrap_or(request.parallel),
+                cache_keys: change.cache.unwrap_or(request.cache_keys),
+                cache_values: change.cache.unwrap_or(request.cache_values),
+                ..request.clone()
+            };
+            assert_eq!(
+                estimate(&shape, &changed).unwrap().fits(),
+                Some(true),
+                "{change:?}"
+            );
+            kinds.extend(change.context.map(|_| "context"));
+            kinds.extend(change.parallel.map(|_| "parallel"));
+            kinds.extend(change.cache.map(|_| "cache"));
+        }
+    }
+    assert_eq!(kinds.len(), 3, "{kinds:?}");
 }
 
 #[test]

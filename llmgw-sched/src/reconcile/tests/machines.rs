@@ -3,7 +3,7 @@
 use super::*;
 
 fn with_gpus(cluster: &mut Cluster, profile: serde_json::Value) {
-    let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
     let gpu = |index| Gpu {
         index,
         vendor: "nvidia".into(),
@@ -59,7 +59,10 @@ fn starts_on_one_gpu_wait_for_each_other_and_keep_their_room() {
 fn a_model_with_shards_is_explained_and_never_started() {
     let mut cluster = Cluster::new(1);
     let other = NodeId::generate();
-    cluster.observed.nodes.insert(other, observed_node(0));
+    cluster
+        .observed
+        .nodes
+        .insert(other, Arc::new(observed_node(0)));
     with_gpus(
         &mut cluster,
         serde_json::json!({"memory": "1GiB", "shards": {"count": 2}}),
@@ -99,7 +102,7 @@ fn what_the_agent_keeps_free_of_its_disk_is_not_placed_on() {
         source: None,
     });
     let observed = Observed {
-        nodes: BTreeMap::from([(NodeId::generate(), node)]),
+        nodes: BTreeMap::from([(NodeId::generate(), Arc::new(node))]),
         ..Observed::default()
     };
     let fleet = fleet(&intent(1), &observed, &Memory::default(), seconds(1));
@@ -138,7 +141,7 @@ fn a_gpu_that_others_use_is_shared_and_never_given_out_whole() {
             &mut cluster,
             serde_json::json!({"memory": "1GiB", "gpus": gpus}),
         );
-        let node = cluster.observed.nodes.get_mut(&cluster.node).unwrap();
+        let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
         for gpu in node.facts.gpus.iter_mut().flatten() {
             gpu.memory_others = Some(Bytes::gib(60));
         }

@@ -1,4 +1,4 @@
-//! What the loop publishes: all that a decision was made from, for whoever wants to look.
+//! What the loop knows: all that a decision is made from, for whoever wants to look.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +12,7 @@ use llmgw_core::{
     clock::Timestamp,
     cluster::{
         catalog::Model,
+        order::Orders,
         replica::ReplicaState,
         weights::{Sha256Digest, WeightsOrders},
     },
@@ -25,46 +26,66 @@ use crate::{
     fleet::Fleet,
     journal::Journal,
     planner::{policy::PolicyName, sizes::Sizes},
-    reconcile::{self, Inputs, Intent, Memory, Observed, standing},
+    reconcile::{
+        self, Definition, Inputs, Intent, Memory, Observed,
+        standing::{self, Trial},
+    },
 };
 
 /// The state of the loop after a step. Immutable.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Snapshot {
-    pub(super) entries: BTreeMap<ModelName, Entry>,
-    pub(super) observed: Observed,
-    pub(super) memory: Memory,
+pub struct Snapshot {
+    /// The models, by name.
+    pub entries: BTreeMap<ModelName, Entry>,
+    /// What agents and the gateway tell.
+    pub observed: Observed,
+    /// What was given to whom, and how each model has fared.
+    pub memory: Memory,
     /// Engines that every node should have.
-    pub(super) engines: Vec<EngineName>,
-    pub(super) policy: PolicyName,
+    pub engines: Vec<EngineName>,
+    /// Which policy places.
+    pub policy: PolicyName,
+    /// What operators have ordered besides which models there are.
+    pub orders: Arc<Orders>,
+    /// The wall clock's time at the step.
+    pub at: Timestamp,
     /// The last trial of each model that lacks replicas.
-    pub(super) reports: BTreeMap<ModelName, Report>,
+    pub reports: BTreeMap<ModelName, Report>,
+    /// Models that fit once others that run on demand make room.
+    pub turns: BTreeSet<ModelName>,
     /// Whether agents have followed a later control plane than the store knew.
-    pub(super) store_was_older: bool,
+    pub store_was_older: bool,
     /// The last decisions.
-    pub(super) journal: Arc<Journal>,
+    pub journal: Arc<Journal>,
     /// What was found out of the weights of models.
-    pub(super) findings: Arc<BTreeMap<ModelName, Finding>>,
+    pub findings: Arc<BTreeMap<ModelName, Finding>>,
     /// What they need, from that.
-    pub(super) sizes: Arc<Sizes>,
+    pub sizes: Arc<Sizes>,
     /// What every node is to do about weights.
-    pub(super) weights_orders: WeightsOrders,
+    pub weights_orders: WeightsOrders,
     /// Weights that are to go, and have not been said to be gone.
-    pub(super) collect: BTreeMap<NodeId, BTreeSet<Sha256Digest>>,
+    pub collect: BTreeMap<NodeId, BTreeSet<Sha256Digest>>,
 }
 
 /// A model and where it was said.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Entry {
-    pub(super) model: Model,
-    pub(super) origin: Origin,
-    pub(super) since: Timestamp,
+pub struct Entry {
+    /// The model.
+    pub model: Model,
+    /// Where it was said.
+    pub origin: Origin,
+    /// When it was made known.
+    pub since: Timestamp,
+    /// Tells whether what was written has changed.
+    pub definition: Arc<Definition>,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
-    pub(super) fn intent(&self) -> Intent {
+    /// What should run.
+    #[must_use]
+    pub fn intent(&self) -> Intent {
         let models = self
             .entries
             .iter()
@@ -74,33 +95,53 @@ impl Snapshot {
             engines: self.engines.clone(),
             policy: self.policy,
             sizes: Arc::clone(&self.sizes),
+            orders: Arc::clone(&self.orders),
+            at: self.at,
+            definitions: self
+                .entries
+                .iter()
+                .map(|(name, entry)| (name.clone(), Arc::clone(&entry.definition)))
+                .collect(),
         }
     }
 
-    /// The model as it is run: with what was found out of its weights.
-    pub(super) fn completed(&self, entry: &Entry) -> Model {
-        let finding = self.findings.get(entry.model.name());
-        findings::completed(&entry.model, finding, &self.sizes)
+    /// The model as it is run: with what was found out of its weights, and scaled as ordered.
+    #[must_use]
+    pub fn completed(&self, entry: &Entry) -> Model {
+        let name = entry.model.name();
+        let model = findings::completed(&entry.model, self.findings.get(name), &self.sizes);
+        match self.orders.scaling(name) {
+            Some(scaling) => model.scaled(scaling),
+            None => model,
+        }
     }
 
     /// What a model waits for that nothing serves.
-    pub(super) fn waiting(&self, entry: &Entry, now: Duration) -> Waiting {
+    #[must_use]
+    pub fn waiting(&self, entry: &Entry, now: Duration) -> Waiting {
         let model = &entry.model;
         let completed = self.completed(entry);
         if !completed.is_complete() && self.memory.serving(model.name()) == 0 {
             return findings::waiting(model, self.findings.get(model.name()), now);
         }
         let report = self.reports.get(model.name());
-        standing::waiting(model, &self.observed, &self.memory, report, now)
+        let waits_for_turn = self.turns.contains(model.name());
+        let trial = Trial {
+            report,
+            waits_for_turn,
+        };
+        standing::waiting(&completed, &self.observed, &self.memory, trial, now)
     }
 
     /// The fleet as a decision is made from it.
-    pub(super) fn fleet(&self, now: Duration) -> Fleet {
+    #[must_use]
+    pub fn fleet(&self, now: Duration) -> Fleet {
         reconcile::fleet(&self.intent(), &self.observed, &self.memory, now)
     }
 
     /// What the loop would plan from now, if it were to try this model too.
-    pub(super) fn inputs(&self, asked: &Model, now: Duration) -> Inputs {
+    #[must_use]
+    pub fn inputs(&self, asked: &Model, now: Duration) -> Inputs {
         let intent = self.intent();
         let mut inputs = reconcile::inputs(&intent, &self.observed, &self.memory, now);
         let models = &mut inputs.wanted.models;
@@ -111,13 +152,15 @@ impl Snapshot {
     }
 
     /// What people call a node; its id while it was never heard.
-    pub(super) fn hostname(&self, node: NodeId) -> String {
+    #[must_use]
+    pub fn hostname(&self, node: NodeId) -> String {
         let heard = self.observed.nodes.get(&node);
         heard.map_or_else(|| node.to_string(), |heard| heard.facts.hostname.clone())
     }
 
     /// The model that answers to `name`.
-    pub(super) fn resolve(&self, name: &ModelName) -> Option<&Entry> {
+    #[must_use]
+    pub fn resolve(&self, name: &ModelName) -> Option<&Entry> {
         self.entries.get(name).or_else(|| {
             self.entries
                 .values()
@@ -126,7 +169,8 @@ impl Snapshot {
     }
 
     /// What the gateway routes by.
-    pub(super) fn routes(&self, now: Duration) -> Vec<ModelRoute> {
+    #[must_use]
+    pub fn routes(&self, now: Duration) -> Vec<ModelRoute> {
         self.entries
             .values()
             .map(|entry| self.route(entry, now))
@@ -135,6 +179,7 @@ impl Snapshot {
 
     fn route(&self, entry: &Entry, now: Duration) -> ModelRoute {
         let model = &entry.model;
+        let completed = self.completed(entry);
         let serving = self
             .memory
             .assignments
@@ -154,6 +199,7 @@ impl Snapshot {
             aliases: model.aliases().to_vec(),
             created_at: entry.since,
             endpoints: endpoints.collect(),
+            on_demand: completed.scaling().is_on_demand(),
             waiting: self.waiting(entry, now),
         }
     }
@@ -162,16 +208,22 @@ impl Snapshot {
 // === impl Entry ===
 
 impl Entry {
-    pub(super) fn declared(model: Model, since: Timestamp) -> Self {
+    /// A model of the settings or the command line.
+    #[must_use]
+    pub fn declared(model: Model, since: Timestamp) -> Self {
         Self {
+            definition: Arc::new(Definition::of(&model)),
             model,
             origin: Origin::Declared,
             since,
         }
     }
 
-    pub(super) fn added(model: Model, since: Timestamp) -> Self {
+    /// A model that was added to the store.
+    #[must_use]
+    pub fn added(model: Model, since: Timestamp) -> Self {
         Self {
+            definition: Arc::new(Definition::of(&model)),
             model,
             origin: Origin::Added,
             since,

@@ -153,6 +153,7 @@ impl Agent {
             provision: Vec::new(),
             replicas: Vec::new(),
             weights: None,
+            headers: Vec::new(),
         };
         Ok(Self {
             fence,

@@ -13,20 +13,23 @@ use llmgw_core::units::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-pub(crate) use self::bounds::Bounds;
 use self::heard::Heard;
+pub(crate) use self::{bounds::Bounds, environment::Inherits};
 
 mod bounds;
+mod environment;
 mod heard;
 
-/// One run of a program. It inherits the agent's environment: `pip` is configured there.
+/// One run of a program.
 #[derive(Debug)]
 pub(crate) struct Helper<'a> {
     pub program: &'a Path,
     pub args: Vec<OsString>,
     /// Set, besides what is inherited.
     pub env: &'a [(OsString, OsString)],
-    /// Not inherited.
+    /// What it gets of the agent's own environment; nothing within bounds.
+    pub inherits: Inherits,
+    /// Not inherited all the same.
     pub without: &'a [&'a str],
     pub directory: &'a Path,
     pub patience: Patience,
@@ -182,6 +185,7 @@ impl Helper<'_> {
             program,
             args,
             env,
+            inherits,
             without,
             directory,
             patience: _,
@@ -195,9 +199,10 @@ impl Helper<'_> {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(bounds) = bounds {
-            command.env_clear();
-            bounds.mark(&mut command);
+        command.env_clear();
+        match bounds {
+            Some(bounds) => bounds.mark(&mut command),
+            None => drop(command.envs(inherits.chosen())),
         }
         for name in without {
             command.env_remove(name);

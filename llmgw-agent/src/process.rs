@@ -17,7 +17,13 @@ mod table;
 
 pub use self::exit::Exit;
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, io, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fmt, io,
+    path::PathBuf,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use llmgw_core::{
@@ -86,6 +92,16 @@ pub trait ProcessRuntime: fmt::Debug + Send + Sync + 'static {
     /// When that can't be told now.
     async fn usage(&self) -> Result<BTreeMap<ReplicaId, Usage>, ProcessError>;
 
+    /// What the tree of a replica holds now, weights that it has mapped included, and which processes it has. It may
+    /// take as long as it takes to walk their pages, so that it is asked for rarely. `None` where it can't be told.
+    ///
+    /// # Errors
+    /// When that can't be told now.
+    async fn resident(&self, replica: ReplicaId) -> Result<Option<Resident>, ProcessError> {
+        let _ = replica;
+        Ok(None)
+    }
+
     /// Lists what earlier lives of the agent have left: trees that are marked as this agent's and belong to no
     /// replica that was started or adopted here.
     ///
@@ -136,6 +152,15 @@ pub struct Usage {
     pub held: Bytes,
     /// Processor time since the processes began.
     pub cpu: Duration,
+}
+
+/// What a tree of processes holds in main memory.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Resident {
+    /// Its own memory, and the pages of files that it has mapped; what several of its processes share counts once.
+    pub memory: Bytes,
+    /// Its processes.
+    pub pids: BTreeSet<u32>,
 }
 
 /// Processes that an earlier life of the agent has left.

@@ -22,7 +22,7 @@ use std::{
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -180,6 +180,7 @@ impl Provisioner {
                 reserve,
                 fetcher: OnceLock::new(),
                 ledger: Arc::default(),
+                whole: Mutex::default(),
             }),
             flights: Flights::default(),
             proofs: Flights::default(),
@@ -388,7 +389,12 @@ impl Provisioner {
         let shop = &self.shop;
         let name = wanted.name.clone();
         let directory = match &build {
-            Build::Program(_) | Build::Environment(_) | Build::Custom(_) => None,
+            Build::Program(path) => {
+                told.warnings
+                    .extend(shop.not_computed(&installed, path).await);
+                None
+            }
+            Build::Environment(_) | Build::Custom(_) => None,
             Build::Wheel => Some(Wheel::new(name, shop).directory().to_owned()),
             Build::Archive(build) => {
                 let archive = Archive::new(name, build, Surroundings::default(), shop);

@@ -13,7 +13,7 @@ use std::{
 use llmgw_core::error::{Code, Coded};
 use serde::Deserialize;
 
-use crate::command::{Helper, HelperError, Listener, Patience};
+use crate::command::{Helper, HelperError, Inherits, Listener, Patience};
 
 pub mod pip;
 pub mod uv;
@@ -200,6 +200,7 @@ impl Search<'_> {
             program: name,
             args: vec!["-I".into(), "-c".into(), QUESTION.into()],
             env: self.env,
+            inherits: Inherits::Basics,
             without: &[],
             directory: self.directory,
             patience: Patience::Whole(ANSWER),
@@ -236,6 +237,7 @@ pub(crate) async fn make_environment(
             environment.as_os_str().to_owned(),
         ],
         env: search.env,
+        inherits: Inherits::Basics,
         without: &[],
         directory: search.directory,
         patience: Patience::Whole(MAKING),

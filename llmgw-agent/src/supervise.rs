@@ -326,6 +326,7 @@ impl Shared {
             since: this.deps.clock.now(),
             endpoint: None,
             fetch: None,
+            measured: None,
             error: None,
             hint: None,
             log_tail: Vec::new(),

@@ -28,7 +28,8 @@ use std::{
 use llmgw_core::{
     clock::{Clock, SystemClock},
     cluster::weights::{
-        DISK_RESERVE, FetchProgress, Sha256Digest, Source, Weights, WeightsOnDisk, WeightsOrders,
+        DISK_RESERVE, FetchProgress, Sha256Digest, Source, ToldHeader, Weights, WeightsOnDisk,
+        WeightsOrders,
     },
     fetch::{FetchError, FetchTimes, Fetcher, hub::HUGGING_FACE},
     units::Bytes,
@@ -51,6 +52,7 @@ use crate::flight::{Flights, Progress};
 mod disk;
 mod error;
 mod file;
+mod headers;
 mod hub;
 mod in_place;
 mod meter;
@@ -92,6 +94,7 @@ pub struct WeightsStore {
     shop: Arc<Shop>,
     flights: Arc<Fetches>,
     stock: watch::Sender<Option<Vec<WeightsOnDisk>>>,
+    headers: watch::Sender<Vec<ToldHeader>>,
     in_use: Mutex<BTreeSet<Sha256Digest>>,
     ordered: Notify,
 }
@@ -175,6 +178,7 @@ impl WeightsStore {
             shop: Arc::new(shop),
             flights: Arc::default(),
             stock: watch::Sender::default(),
+            headers: watch::Sender::default(),
             in_use: Mutex::default(),
             ordered: Notify::new(),
         }
@@ -225,6 +229,27 @@ impl WeightsStore {
     #[must_use]
     pub fn stock(&self) -> watch::Receiver<Option<Vec<WeightsOnDisk>>> {
         self.stock.subscribe()
+    }
+
+    /// The headers that the control plane has asked for, of weights that lie here.
+    #[must_use]
+    pub fn headers(&self) -> watch::Receiver<Vec<ToldHeader>> {
+        self.headers.subscribe()
+    }
+
+    /// Reads the headers that the control plane asks for.
+    pub async fn tell_headers(&self) {
+        let asked = self.shop.orders().get().headers;
+        let (shop, before) = (Arc::clone(&self.shop), self.headers.borrow().clone());
+        let told = spawn_blocking(move || headers::tell(shop.directory(), &asked, &before)).await;
+        // It fails when the runtime goes down.
+        if let Ok(told) = told {
+            self.headers.send_if_modified(|headers| {
+                let changed = *headers != told;
+                *headers = told;
+                changed
+            });
+        }
     }
 
     /// Says which weights replicas run on or are about to: these are neither collected nor evicted.

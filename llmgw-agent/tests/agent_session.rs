@@ -302,6 +302,7 @@ where
         facts: NodeFacts::default(),
         provision: Vec::new(),
         weights: None,
+        headers: Vec::new(),
         replicas: Vec::new(),
     };
     let (desired, _kept) = watch::channel(None);

@@ -10,6 +10,8 @@
 mod asking;
 #[path = "scene/home.rs"]
 mod scene;
+#[path = "scene/server.rs"]
+mod server;
 
 use std::{
     fs,
@@ -19,8 +21,6 @@ use std::{
 };
 
 use asking::{post, within};
-use bytes::Bytes;
-use futures_util::{SinkExt as _, StreamExt as _};
 use llmgw_agent::{
     agent::{Agent, AgentConfig, AgentError, PipeConnector},
     facts::capture,
@@ -28,11 +28,11 @@ use llmgw_agent::{
     supervise::{Ending, Timing},
 };
 use llmgw_core::{
-    api::agent::{DesiredState, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer},
+    api::agent::{NodeReport, ToAgent},
     clock::{Clock as _, SystemClock},
     cluster::{
         catalog::{Needs, Profile},
-        engine::{EngineSource, ProvisionState, WantedEngine},
+        engine::{EngineSource, ProvisionState},
         node::Warning,
         replica::{ReplicaSpec, ReplicaState},
         weights::{Source, Weights},
@@ -40,21 +40,18 @@ use llmgw_core::{
     error::Coded as _,
     fingerprint::Fingerprint,
     gguf::{TensorType, check::CheckModel},
-    id::{NodeId, ReplicaId},
+    id::ReplicaId,
     units::{Bytes as Amount, Tokens},
 };
 use scene::Home;
 use serde_json::{Value, json};
+use server::Server;
 use tokio::{
     io::DuplexStream,
     sync::{mpsc, watch},
     task::JoinHandle,
 };
-use tokio_util::{
-    codec::{Framed, LengthDelimitedCodec},
-    sync::CancellationToken,
-    task::TaskTracker,
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// An agent that runs, and the control plane's end of its pipes.
 struct Running {
@@ -62,12 +59,6 @@ struct Running {
     shutdown: CancellationToken,
     pipes: mpsc::UnboundedReceiver<DuplexStream>,
     observer: watch::Receiver<NodeReport>,
-}
-
-/// A control plane that does what the test says.
-struct Server {
-    frames: Framed<DuplexStream, LengthDelimitedCodec>,
-    hello: Hello,
 }
 
 #[tokio::test]
@@ -182,6 +173,25 @@ async fn engines_outlive_a_session_and_end_with_the_agent() {
 }
 
 #[tokio::test]
+async fn a_ready_replica_tells_what_it_was_measured_to_hold() {
+    let home = Home::new();
+    let mut running = run(stand_in(&home));
+    let mut server = running.accept().await;
+    let spec = spec_of(&home, json!({}));
+    server.want(1, 1, &[&spec]).await;
+    let main = |report: &NodeReport| {
+        let measured = report.replicas.first()?.measured.as_ref()?;
+        measured.main
+    };
+    let report = server.until(|report| main(report).is_some()).await;
+    assert_eq!(states(&report), [ReplicaState::Ready]);
+    // A program holds some megabytes, and this one no gigabyte.
+    let held = main(&report).unwrap();
+    assert!((1 << 20..1 << 30).contains(&held.0), "{held}");
+    running.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_next_agent_takes_over_and_obeys_no_older_order() {
     let home = Home::new();
     let mut running = run(AgentConfig {
@@ -239,6 +249,9 @@ async fn an_agent_that_can_not_write_says_so_and_follows_as_soon_as_it_can() {
     let report = server.until(|report| hindrance(report).is_some()).await;
     let text = hindrance(&report).unwrap();
     assert!(text.contains("desired.json"), "{text}");
+    // A stand-in's engines are told apart by groups of processes alone.
+    let mut codes = report.facts.warnings.iter().map(|warning| &warning.code);
+    assert!(codes.any(|code| code == Warning::ENGINE_MEMORY_UNLIMITED));
     assert!(home.pids().is_empty());
     fs::remove_dir(&in_the_way).unwrap();
     let report = server
@@ -523,76 +536,11 @@ fn states(report: &NodeReport) -> Vec<ReplicaState> {
 
 impl Running {
     async fn accept(&mut self) -> Server {
-        let pipe = within(self.pipes.recv()).await.unwrap();
-        let codec = LengthDelimitedCodec::builder()
-            .max_frame_length(MAX_FRAME)
-            .new_codec();
-        let mut server = Server {
-            frames: Framed::new(pipe, codec),
-            hello: Hello {
-                node: NodeId::generate(),
-                token: None,
-                protocol: 0,
-                agent_version: String::new(),
-            },
-        };
-        let ToServer::Hello(hello) = server.hear().await else {
-            panic!("a hello comes first");
-        };
-        server.hello = hello;
-        server.say(&ToAgent::Welcome { protocol: PROTOCOL }).await;
-        server
+        Server::at(within(self.pipes.recv()).await.unwrap()).await
     }
 
     async fn end(self) -> Result<(), AgentError> {
         self.shutdown.cancel();
         within(self.ended).await.unwrap()
-    }
-}
-
-impl Server {
-    async fn hear(&mut self) -> ToServer {
-        let frame = within(self.frames.next()).await.unwrap().unwrap();
-        serde_json::from_slice(&frame).unwrap()
-    }
-
-    async fn say(&mut self, frame: &ToAgent) {
-        let json = serde_json::to_vec(frame).unwrap();
-        self.frames.send(Bytes::from(json)).await.unwrap();
-    }
-
-    async fn want(&mut self, epoch: u64, revision: u64, replicas: &[&ReplicaSpec]) {
-        self.want_from(EngineSource::Auto, epoch, revision, replicas)
-            .await;
-    }
-
-    async fn want_from(
-        &mut self,
-        source: EngineSource,
-        epoch: u64,
-        revision: u64,
-        replicas: &[&ReplicaSpec],
-    ) {
-        let engines = vec![WantedEngine::new("llamacpp".parse().unwrap(), source)];
-        let replicas = replicas.iter().copied().cloned().collect();
-        self.say(&ToAgent::Desired(Box::new(DesiredState {
-            epoch,
-            revision,
-            engines,
-            replicas,
-            weights: Default::default(),
-        })))
-        .await;
-    }
-
-    /// Listens until a report is as it should be.
-    async fn until(&mut self, holds: impl Fn(&NodeReport) -> bool) -> NodeReport {
-        loop {
-            if let ToServer::Report(report) = self.hear().await
-                && holds(&report)
-            {
-                return *report;
-            }
-        }
     }
 }

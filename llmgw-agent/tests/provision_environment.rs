@@ -234,6 +234,31 @@ fn problems(error: ProvisionError) -> Vec<EnvironmentProblem> {
 }
 
 #[tokio::test]
+async fn what_has_not_changed_is_looked_at_and_not_run_again_and_what_has_is_run() {
+    let site = Site::new();
+    let provisioner = site.provisioner();
+    let ensure = || site.ensure_by(&provisioner, site.by_lock());
+    ensure().await.unwrap();
+    // Were it run, it would be found to die.
+    site.write("how", "dies");
+    ensure().await.unwrap();
+
+    let libraries = site.environment().unwrap().join("venv/lib");
+    let python = fs::read_dir(&libraries).unwrap().next().unwrap().unwrap();
+    let file = python.path().join("site-packages/vllm/__init__.py");
+    fs::write(&file, "# an upgrade").unwrap();
+    ensure().await.unwrap_err();
+    // What was wrong is run until it is right.
+    ensure().await.unwrap_err();
+    site.write("how", "well");
+    ensure().await.unwrap();
+
+    // An agent that starts anew runs it once.
+    site.write("how", "dies");
+    site.ensure(site.by_lock()).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn an_environment_is_made_from_an_operator_s_lock_and_kept() {
     let site = Site::new();
     let installed = site.ensure(site.by_lock()).await.unwrap();

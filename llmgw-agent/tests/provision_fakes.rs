@@ -24,7 +24,10 @@ use llmgw_agent::{
 };
 use llmgw_core::{
     clock::ManualClock,
-    cluster::engine::{EngineSource, ProvisionState, WantedEngine},
+    cluster::{
+        engine::{EngineSource, Provision, ProvisionState, WantedEngine},
+        node::Warning,
+    },
     error::{Code, Coded as _},
     gguf::check::CheckModel,
 };
@@ -413,6 +416,24 @@ async fn a_launcher_that_is_not_ours_is_replaced() {
     site.ensure(&site.provisioner()).await.unwrap();
     assert_eq!(std::fs::read(&launcher).unwrap(), ours);
     assert_eq!(site.pip_runs(), 1);
+}
+
+#[tokio::test]
+async fn a_program_at_a_path_that_has_not_computed_is_told_as_such() {
+    let site = Site::new();
+    let path = site.path("llama-server");
+    script(&path, "#!/bin/sh\necho 'version: 10991 (abc1234)'\n");
+    let source = EngineSource::Path(path.display().to_string());
+    let told = Mutex::new(Vec::new());
+    let hears = |provision: Provision| *told.lock().unwrap() = provision.warnings;
+    site.provisioner()
+        .converge(&wanted(source), &hears)
+        .await
+        .unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].code, Warning::NOT_COMPUTED);
+    assert!(told[0].text.contains("llama-server"), "{}", told[0].text);
 }
 
 async fn program(text: &str) -> Result<InstalledEngine, ProgramProblem> {

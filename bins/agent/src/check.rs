@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -14,8 +14,9 @@ use llmgw_agent::{
     process::inherited,
     provision::{ProvisionConfig, ProvisionDeps, ProvisionError, ProvisionTimes, Provisioner},
 };
+use llmgw_bundle::archive::recognise;
 use llmgw_core::{
-    clock::SystemClock,
+    clock::{Clock as _, SystemClock},
     cluster::{
         engine::{EngineSource, Provision, ProvisionState, WantedEngine},
         node::{NodeFacts, Warning},
@@ -24,6 +25,7 @@ use llmgw_core::{
     fetch::FetchTimes,
     id::EngineName,
     releases::ReleaseClient,
+    terminal::{in_lines, one_line},
 };
 use serde::Serialize;
 
@@ -57,10 +59,7 @@ struct Verdict {
 /// Tries it, and prints what came of it.
 pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     for archive in &args.from {
-        if !archive.is_file() {
-            let line = format!("--from {}: there is no such file", archive.display());
-            return Err(Failure::wrong(line, "name an archive of an engine"));
-        }
+        is_archive(archive)?;
     }
     let wanted = wanted(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -132,7 +131,7 @@ async fn run(
             && told.1.last() != Some(step)
         {
             if shown {
-                drop(writeln!(std::io::stderr().lock(), "{step}"));
+                drop(writeln!(std::io::stderr().lock(), "{}", one_line(step)));
             }
             told.1.push(step.clone());
         }
@@ -178,13 +177,47 @@ impl Verdict {
                 if let ProvisionError::NoBuild(none) = &error {
                     provision.passed_over.clone_from(&none.passed_over);
                     provision.warnings.clone_from(&none.warnings);
-                    verdict.provision = provision;
                 }
-                verdict.error = Some(Chain(&error).to_string());
-                verdict.hint = error.hint();
+                let (error, hint) = (Chain(&error).to_string(), error.hint());
+                provision.state = ProvisionState::Failed {
+                    error: error.clone(),
+                    hint: hint.clone(),
+                    // Who checks decides that.
+                    retry_at: SystemClock::new().now(),
+                };
+                verdict.provision = provision;
+                verdict.error = Some(error);
+                verdict.hint = hint;
             }
         }
         verdict
+    }
+}
+
+/// Looks whether it can be meant, so that nobody waits for an answer about something else.
+fn is_archive(archive: &Path) -> Result<(), Failure> {
+    let wrong = |problem: &str, hint: &str| {
+        Failure::wrong(format!("--from {}: {problem}", archive.display()), hint)
+    };
+    match std::fs::metadata(archive) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(wrong(
+            "there is no such file",
+            "name an archive of an engine",
+        )),
+        Err(error) => Err(wrong(
+            &error.to_string(),
+            "name an archive that you may read",
+        )),
+        Ok(found) if found.is_dir() => Err(wrong(
+            "it is a directory, and an archive is checked from its first byte",
+            "pack it, or name the program in it: llmgw-agent run --llamacpp-path PROGRAM",
+        )),
+        Ok(found) if !found.is_file() => {
+            Err(wrong("it is no file", "name an archive of an engine"))
+        }
+        Ok(_) => recognise(archive)
+            .map(drop)
+            .map_err(|error| Failure::input(&error)),
     }
 }
 
@@ -272,7 +305,7 @@ fn text(verdict: &Verdict, facts: &NodeFacts) -> String {
         format!("result    {engine} would not work here: {}", said(error))
     });
     lines.extend(hint.iter().map(|hint| format!("hint      {hint}")));
-    lines.join("\n")
+    in_lines(&lines)
 }
 
 /// A directory that is gone afterwards, whatever happens but a `kill -9`.

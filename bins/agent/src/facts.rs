@@ -2,8 +2,14 @@
 
 use std::io::Write as _;
 
-use llmgw_agent::facts::{Scene, capture, look, probes};
-use llmgw_core::cluster::node::{Fabric, Gpu, NodeFacts};
+use llmgw_agent::{
+    facts::{Scene, capture, look, probes},
+    process::cgroup::Cgroups,
+};
+use llmgw_core::{
+    cluster::node::{Fabric, Gpu, NodeFacts},
+    terminal::{in_lines, one_line},
+};
 
 use crate::{
     failure::Failure,
@@ -16,10 +22,15 @@ pub(crate) fn show(args: &FactsArgs) -> Result<(), Failure> {
         Some(tree) => capture::open(tree).map_err(|error| Failure::input(&error))?,
         None => Scene::here(&args.data_dir),
     };
-    let facts = match &args.record {
+    let mut facts = match &args.record {
         Some(dir) => capture::record(scene, dir).map_err(|error| Failure::of(&error))?,
         None => look(&probes(&scene.root), &scene),
     };
+    // What an agent that is started from here, by this user, would have: a recorded machine does not tell it.
+    if args.root.is_none() && args.record.is_none() {
+        let unlimited = Cgroups::outlook().err().map(|why| why.warning());
+        facts.warnings.extend(unlimited);
+    }
     let text = match args.output {
         Output::Text => text(&facts),
         Output::Json => serde_json::to_string_pretty(&facts)
@@ -27,6 +38,14 @@ pub(crate) fn show(args: &FactsArgs) -> Result<(), Failure> {
     };
     // Who reads no further has seen enough.
     drop(writeln!(std::io::stdout().lock(), "{text}"));
+    if let Some(dir) = &args.record {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let line = format!(
+            "recorded in {dir}: `llmgw-agent facts --root {dir}` shows it",
+            dir = dir.display()
+        );
+        drop(writeln!(std::io::stderr().lock(), "{}", one_line(&line)));
+    }
     Ok(())
 }
 
@@ -99,7 +118,7 @@ fn text(facts: &NodeFacts) -> String {
             .iter()
             .map(|warning| format!("warning   {}", warning.text)),
     );
-    lines.join("\n")
+    in_lines(&lines)
 }
 
 fn gpu_lines(gpu: &Gpu) -> Vec<String> {

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use llmgw_core::error::{Chain, Coded};
+use llmgw_core::{
+    error::{Chain, Coded},
+    terminal::one_line,
+};
 
 /// What is told before the end.
 #[derive(Debug)]
@@ -55,9 +58,9 @@ impl Failure {
     )]
     pub(crate) fn report(self) -> ExitCode {
         let Self { line, hint, code } = self;
-        eprintln!("error: {line}");
+        eprintln!("error: {}", one_line(&line));
         if let Some(hint) = hint {
-            eprintln!("hint: {hint}");
+            eprintln!("hint: {}", one_line(&hint));
         }
         ExitCode::from(code)
     }

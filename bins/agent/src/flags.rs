@@ -8,7 +8,7 @@ use llmgw_agent::{
     process::{inherited, launcher::Launcher},
     supervise::Ending,
 };
-use llmgw_core::{id::EngineName, releases::LLAMACPP_RELEASES};
+use llmgw_core::{id::EngineName, releases::LLAMACPP_RELEASES, units::Bytes};
 
 use crate::{failure::Failure, unpack::UnpackArgs};
 
@@ -48,6 +48,12 @@ pub(crate) struct RunArgs {
     /// File with the token that admits agents: agent.token in the control plane's data directory
     #[arg(long, value_name = "FILE", env = "LLMGW_TOKEN_FILE")]
     token_file: PathBuf,
+    /// What the node calls itself [default: the machine's name]
+    #[arg(long, value_name = "NAME", env = "LLMGW_NODE_NAME", value_parser = hostname)]
+    hostname: Option<String>,
+    /// The most main memory for engines in all, such as 8GiB [default: what the machine has]
+    #[arg(long, value_name = "SIZE", env = "LLMGW_NODE_MEMORY")]
+    memory: Option<Bytes>,
     /// A mark on this node, such as rack=7; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -155,6 +161,8 @@ impl RunArgs {
             server: _,
             data_dir,
             token_file,
+            hostname,
+            memory,
             labels,
             llamacpp_path,
             python,
@@ -171,6 +179,8 @@ impl RunArgs {
             engine_paths.insert(name, std::path::absolute(&path).unwrap_or(path));
         }
         Ok(AgentConfig {
+            hostname,
+            memory,
             labels: labels.into_iter().collect(),
             token: Some(token(&token_file)?),
             engine_paths,
@@ -187,6 +197,19 @@ impl RunArgs {
             ..AgentConfig::new(data_dir)
         })
     }
+}
+
+/// A name as RFC 1123 has it, so that it stands in tables and URLs as it is.
+fn hostname(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let right = text.len() <= 253
+        && text.chars().all(plain)
+        && edge(text.chars().next())
+        && edge(text.chars().next_back());
+    right
+        .then(|| text.to_owned())
+        .ok_or_else(|| "use letters, digits, dash and dot, at most 253 characters".to_owned())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -15,6 +15,7 @@ use llmgw_bundle::{
     error::ArchiveError,
     limits::Limits,
 };
+use llmgw_core::terminal::in_lines;
 use serde::Serialize;
 
 use crate::{failure::Failure, flags::Output, interrupted};
@@ -51,6 +52,13 @@ pub(crate) fn run(args: UnpackArgs) -> Result<(), Failure> {
         return show(output, &listing, listed);
     };
     let shown = destination.display().to_string();
+    if destination.file_name().is_none() {
+        // It would be another folder afterwards, and who is in it would see an empty one.
+        return Err(Failure::wrong(
+            format!("{shown} can't be unpacked to: all that is unpacked becomes one new folder"),
+            "name a folder that does not exist yet, such as ./unpacked",
+        ));
+    }
     let done = unless_interrupted(move |cancelled| {
         let options = ExtractOptions {
             limits: Limits::default(),
@@ -119,9 +127,9 @@ fn extracted(done: &Extracted, destination: &str) -> String {
         bytes,
         top: _,
     } = done;
-    format!(
+    in_lines(&[format!(
         "{destination}: {entries} entries, {bytes}, from a {format} archive that breaks no rule"
-    )
+    )])
 }
 
 /// A line for each entry, and one for all.
@@ -133,7 +141,7 @@ fn listed(listing: &Listing) -> String {
         listing.bytes,
         listing.format
     ));
-    lines.join("\n")
+    in_lines(&lines)
 }
 
 fn line(entry: &Entry) -> String {

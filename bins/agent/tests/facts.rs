@@ -11,6 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
+use llmgw_agent::process::cgroup::Cgroups;
 use serde_json::Value;
 
 #[test]
@@ -43,12 +44,24 @@ fn a_machine_is_recorded_once_and_read_back() {
     let tree = tree.to_str().unwrap();
     let recorded = facts(&["--record", tree, "-o", "json"]);
     assert!(recorded.status.success(), "{recorded:?}");
+    let said = String::from_utf8(recorded.stderr.clone()).unwrap();
+    assert!(said.starts_with(&format!("recorded in {tree}: ")), "{said}");
     let again = facts(&["--root", tree, "-o", "json"]);
     assert_eq!(stdout(&recorded), stdout(&again));
     let twice = facts(&["--record", tree]);
     assert_eq!(twice.status.code(), Some(1));
     let said = String::from_utf8(twice.stderr).unwrap();
     assert!(said.contains("is not empty\nhint: "), "{said}");
+}
+
+#[test]
+fn that_engines_would_not_be_held_to_their_memory_is_said_where_it_is_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = facts(&["--data-dir", dir.path().to_str().unwrap(), "-o", "json"]);
+    let told: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let mut warnings = told["warnings"].as_array().into_iter().flatten();
+    let found = warnings.any(|warning| warning["code"] == "engine_memory_unlimited");
+    assert_eq!(found, Cgroups::outlook().is_err(), "{told}");
 }
 
 #[test]

@@ -81,6 +81,26 @@ fn a_listing_writes_nothing() {
 }
 
 #[test]
+fn a_terminal_is_told_nothing_by_names_and_programs_get_them_whole() {
+    let work = tempfile::tempdir().unwrap();
+    // Shown as it stands, it reads as a text file.
+    let name = "setup\u{202e}txt.sh";
+    tar(&work.path().join("a.tar"), &[(name, "1")]);
+    let shown = text(&unpack(&work, &["a.tar", "--list"]).stdout);
+    assert!(
+        shown.starts_with("prog            1 setup txt.sh\n"),
+        "{shown:?}"
+    );
+    let output = unpack(&work, &["a.tar", "--list", "-o", "json"]);
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["entries"][0]["path"], name);
+
+    let said = text(&unpack(&work, &["a\u{1b}]0;b\u{7}.tar", "--list"]).stderr);
+    assert!(said.starts_with("error: "), "{said:?}");
+    assert!(!said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+}
+
+#[test]
 fn a_hostile_archive_is_refused_with_its_entry_the_rule_and_a_hint() {
     let work = tempfile::tempdir().unwrap();
     tar(
@@ -110,6 +130,28 @@ fn what_can_not_be_meant_is_wrong_input() {
     ] {
         let output = unpack(&work, arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_folder_that_one_is_in_is_not_unpacked_to_and_what_to_name_is_said() {
+    let work = tempfile::tempdir().unwrap();
+    let archive = tempfile::tempdir().unwrap();
+    let archive = archive.path().join("a.tar");
+    tar(&archive, &[("x", "1")]);
+    for folder in [".", "./", ".."] {
+        let output = unpack(&work, &[archive.to_str().unwrap(), folder]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with(&format!("error: {folder} can't be unpacked to: ")),
+            "{said}"
+        );
+        assert!(
+            said.contains("\nhint: name a folder that does not exist yet"),
+            "{said}"
+        );
+        assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     }
 }
 

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
-use llmgw_core::id::EngineName;
+use llmgw_core::{cluster::node::NodeFacts, id::EngineName, units::Bytes};
 
 use crate::{
     facts::Root,
@@ -13,6 +13,12 @@ use crate::{
 pub struct AgentConfig {
     /// Where it keeps everything; made when it is missing, and held by one agent at a time.
     pub data_dir: PathBuf,
+    /// What the node calls itself; what the machine does when absent. Agents that share a machine need names of their
+    /// own.
+    pub hostname: Option<String>,
+    /// The most main memory for engines in all, such as a slice of a machine that others use too; what the machine has
+    /// when absent.
+    pub memory: Option<Bytes>,
     /// The operator's own marks on the node.
     pub labels: BTreeMap<String, String>,
     /// The Python that installs wheels; one that is found when absent.
@@ -47,6 +53,8 @@ impl AgentConfig {
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
+            hostname: None,
+            memory: None,
             labels: BTreeMap::new(),
             python: None,
             engine_paths: BTreeMap::new(),
@@ -64,10 +72,25 @@ impl AgentConfig {
     }
 }
 
+impl AgentConfig {
+    /// Puts what the operator said of the node in the place of what was found.
+    pub(super) fn restrict(&self, facts: &mut NodeFacts) {
+        facts.labels.clone_from(&self.labels);
+        if let Some(hostname) = &self.hostname {
+            facts.hostname.clone_from(hostname);
+        }
+        if let (Some(most), Some(memory)) = (self.memory, &mut facts.memory) {
+            memory.allocatable = memory.allocatable.min(most);
+        }
+    }
+}
+
 impl fmt::Debug for AgentConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             data_dir,
+            hostname,
+            memory,
             labels,
             python,
             engine_paths,
@@ -83,6 +106,8 @@ impl fmt::Debug for AgentConfig {
         } = self;
         f.debug_struct("AgentConfig")
             .field("data_dir", data_dir)
+            .field("hostname", hostname)
+            .field("memory", memory)
             .field("labels", labels)
             .field("python", python)
             .field("engine_paths", engine_paths)
@@ -96,5 +121,39 @@ impl fmt::Debug for AgentConfig {
             .field("timing", timing)
             .field("root", root)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llmgw_core::cluster::node::Memory;
+
+    use super::*;
+
+    #[test]
+    fn a_slice_of_a_machine_is_never_more_than_the_machine_has() {
+        let found = |most: Option<Bytes>, hostname: Option<&str>| {
+            let mut facts = NodeFacts {
+                hostname: "machine".into(),
+                memory: Some(Memory {
+                    total: Bytes::gib(8),
+                    allocatable: Bytes::gib(6),
+                }),
+                ..NodeFacts::default()
+            };
+            let config = AgentConfig {
+                memory: most,
+                hostname: hostname.map(Into::into),
+                ..AgentConfig::new("/data")
+            };
+            config.restrict(&mut facts);
+            (facts.memory.unwrap().allocatable, facts.hostname)
+        };
+        assert_eq!(found(None, None), (Bytes::gib(6), "machine".into()));
+        assert_eq!(
+            found(Some(Bytes::gib(1)), Some("a")),
+            (Bytes::gib(1), "a".into())
+        );
+        assert_eq!(found(Some(Bytes::gib(9)), None).0, Bytes::gib(6));
     }
 }

@@ -6,8 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Read as _},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -15,6 +14,7 @@ use std::{
 use llmgw_core::{
     cluster::engine::{EngineSource, WantedEngine, custom::CustomEngine},
     id::EngineName,
+    units::Bytes,
 };
 
 use crate::durable;
@@ -86,9 +86,8 @@ impl Customs {
 }
 
 fn read(path: &Path) -> io::Result<BTreeMap<EngineName, CustomEngine>> {
-    let mut bytes = Vec::new();
-    match fs::File::open(path) {
-        Ok(file) => file.take(LARGEST).read_to_end(&mut bytes)?,
+    let bytes = match durable::read(path, LARGEST) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
@@ -105,7 +104,7 @@ fn write(path: &Path, known: &BTreeMap<EngineName, CustomEngine>) -> io::Result<
 /// More than any site describes.
 const MOST: usize = 64;
 /// A description has at most about a MiB, and usually a KiB.
-const LARGEST: u64 = 64 << 20;
+const LARGEST: Bytes = Bytes::mib(64);
 
 #[cfg(test)]
 mod tests {

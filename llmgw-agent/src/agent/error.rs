@@ -61,6 +61,17 @@ impl Coded for AgentError {
 
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Directory { path, source }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge
+                ) =>
+            {
+                Some(format!(
+                    "put back what the agent had written to {}; without it, the node is another one",
+                    path.display()
+                ))
+            }
             Self::Directory { .. } => {
                 Some("make it writable for this user, or name another data directory".to_owned())
             }

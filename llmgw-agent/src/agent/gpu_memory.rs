@@ -1,5 +1,7 @@
 //! How much of the node's GPUs is used, by the numbers that its facts give them.
 
+use std::collections::BTreeSet;
+
 use llmgw_core::{cluster::node::NodeFacts, units::Bytes};
 use tokio::sync::watch;
 
@@ -25,16 +27,23 @@ impl NodeGpuMemory {
             facts,
         }
     }
+
+    fn uuid(&self, gpu: u32) -> Option<String> {
+        let facts = self.facts.borrow();
+        let mut gpus = facts.gpus.iter().flatten();
+        gpus.find(|found| found.index == gpu)?.uuid.clone()
+    }
 }
 
 impl GpuMemory for NodeGpuMemory {
     fn used(&self, gpu: u32) -> Option<Bytes> {
-        let uuid = {
-            let facts = self.facts.borrow();
-            let mut gpus = facts.gpus.iter().flatten();
-            gpus.find(|found| found.index == gpu)?.uuid.clone()?
-        };
+        let uuid = self.uuid(gpu)?;
         self.reader.used(&uuid)
+    }
+
+    fn held_by(&self, gpu: u32, pids: &BTreeSet<u32>) -> Option<Bytes> {
+        let uuid = self.uuid(gpu)?;
+        self.reader.held_by(&uuid, pids)
     }
 }
 

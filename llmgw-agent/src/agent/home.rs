@@ -44,6 +44,7 @@ impl Home {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(durable::never_waits())
             .open(&path)
             .map_err(failed(&path))?;
         match lock.try_lock() {
@@ -62,7 +63,7 @@ impl Home {
 }
 
 fn node_id(path: &Path) -> io::Result<NodeId> {
-    match fs::read_to_string(path) {
+    match durable::read_text(path, durable::SMALL) {
         // A damaged id is not replaced: the node would come back as another one, beside itself.
         Ok(text) => text
             .trim()
@@ -98,6 +99,37 @@ mod tests {
         assert_eq!(Home::open(&home).unwrap().node, node);
         fs::write(home.join("node-id"), "node-zzz").unwrap();
         assert!(Home::open(&home).is_err());
+    }
+
+    #[test]
+    fn an_id_that_is_no_file_is_named_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = dir.path().join("node-id");
+        let pipe = || {
+            let made = std::process::Command::new("mkfifo").arg(&id).status();
+            assert!(made.unwrap().success());
+        };
+        let make: [(&str, &dyn Fn()); 3] = [
+            ("it is a pipe", &pipe),
+            ("it is a directory", &|| fs::create_dir(&id).unwrap()),
+            ("it has 1.0 GiB", &|| {
+                fs::File::create(&id).unwrap().set_len(1 << 30).unwrap();
+            }),
+        ];
+        for (expected, make) in make {
+            make();
+            let error = Home::open(dir.path()).unwrap_err();
+            let said = llmgw_core::error::Chain(&error).to_string();
+            assert!(
+                said.contains("node-id") && said.contains(expected),
+                "{said}"
+            );
+            assert!(error.hint().unwrap().contains("put back"), "{said}");
+            fs::remove_file(&id)
+                .or_else(|_| fs::remove_dir(&id))
+                .unwrap();
+        }
+        Home::open(dir.path()).unwrap();
     }
 
     #[test]

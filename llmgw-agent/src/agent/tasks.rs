@@ -140,7 +140,7 @@ impl Core {
         let probes = Arc::clone(&self.probes);
         let looked = tokio::task::spawn_blocking(move || facts::look(&probes, &scene));
         if let Ok(mut facts) = looked.await {
-            facts.labels.clone_from(&self.config.labels);
+            self.config.restrict(&mut facts);
             self.facts.send_replace(facts);
         }
     }
@@ -163,6 +163,7 @@ impl Core {
             }
             self.weights.look().await;
             self.weights.collect().await;
+            self.weights.tell_headers().await;
             // What others do on the disk is noticed by looking again.
             drop(tokio::time::timeout(LOOK_AT_WEIGHTS_EVERY, self.weights.ordered()).await);
         }
@@ -187,6 +188,7 @@ impl Core {
         let (mut address, mut time) = (self.address.subscribe(), self.time.subscribe());
         let mut gpus = self.supervisor.gpu_problems();
         let mut stock = self.weights.stock();
+        let mut headers = self.weights.headers();
         loop {
             self.publish();
             // The senders live in `self`, so that none of these can fail.
@@ -199,6 +201,7 @@ impl Core {
                 _ = time.changed() => {}
                 _ = gpus.changed() => {}
                 _ = stock.changed() => {}
+                _ = headers.changed() => {}
             }
         }
     }
@@ -235,6 +238,7 @@ impl Core {
                 text: problem.to_string(),
             }));
         facts.warnings.extend(self.engines.warnings());
+        facts.warnings.extend(self.runtime.containment().warning());
         let next = NodeReport {
             revision,
             epoch,
@@ -251,6 +255,7 @@ impl Core {
                 .cloned()
                 .collect(),
             weights: self.weights.stock().borrow().clone(),
+            headers: self.weights.headers().borrow().clone(),
         };
         self.report.send_if_modified(|report| {
             let changed = *report != next;

@@ -12,6 +12,7 @@ fn shell<'a>(script: &str, directory: &'a Path, patience: Patience) -> Helper<'a
         program: Path::new("/bin/sh"),
         args: vec!["-c".into(), script.into()],
         env: &[],
+        inherits: Inherits::Basics,
         without: &[],
         directory,
         patience,
@@ -175,4 +176,30 @@ async fn a_signal_is_told_by_its_name() {
         .unwrap();
     assert_eq!(finished.status.signal(), Some(4));
     assert!(finished.how().contains("SIGILL"), "{}", finished.how());
+}
+
+#[tokio::test]
+async fn a_program_gets_what_is_named_of_our_environment_and_what_it_is_given() {
+    let directory = tempfile::tempdir().unwrap();
+    // Cargo and the runner of tests have set some of theirs: they stand for whatever an operator has.
+    assert!(std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("CARGO_")));
+    let given = [("LLMGW_TASK".into(), "engine".into())];
+    let helper = Helper {
+        env: &given,
+        ..shell("env", directory.path(), SOON)
+    };
+    let finished = helper.run(&Listener::NONE).await.unwrap();
+    let names: Vec<&str> = finished
+        .lines
+        .iter()
+        .filter_map(|line| Some(line.split_once('=')?.0))
+        .collect();
+    assert!(
+        names.contains(&"PATH") && names.contains(&"LLMGW_TASK"),
+        "{names:?}"
+    );
+    assert!(
+        !names.iter().any(|name| name.starts_with("CARGO")),
+        "{names:?}"
+    );
 }

@@ -3,18 +3,20 @@
 //! What is written here was read in `vllm/engine/arg_utils.py`, `vllm/config/` and `vllm/entrypoints/` of vLLM
 //! 0.33.0.
 
-use std::{ffi::OsString, time::Duration};
+use std::time::Duration;
 
 use llmgw_core::{
-    cluster::{catalog::KvCache, engine::custom::StopSignal, replica::ReplicaSpec},
+    cluster::{engine::custom::StopSignal, replica::ReplicaSpec},
     id::{EngineName, ReplicaId},
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    COMPILING, Engine, EngineCommand, HOST, LaunchProblem, LaunchRequest, WeightsForm,
-    environment::search_path, gpu::Share, metrics, openai,
+    COMPILING, Engine, EngineCommand, LaunchProblem, LaunchRequest, WeightsForm,
+    environment::{Words, command},
+    gpu::Share,
+    metrics, openai,
 };
 
 /// Describes vLLM's server.
@@ -57,60 +59,7 @@ impl Engine for VllmEngine {
     }
 
     fn command(&self, request: &LaunchRequest<'_>) -> EngineCommand {
-        let LaunchRequest {
-            engine,
-            spec,
-            weights,
-            port,
-            card,
-        } = request;
-        let profile = &spec.profile;
-        let python = engine.launch.program();
-        let mut args: Vec<OsString> = vec![
-            // Isolated: neither the user's own packages nor PYTHON* variables change what is run.
-            "-I".into(),
-            "-m".into(),
-            "vllm.entrypoints.cli.main".into(),
-            "serve".into(),
-            weights.into(),
-            "--host".into(),
-            HOST.into(),
-            "--port".into(),
-            port.to_string().into(),
-            // Both names are served, and listed: the second tells the replica from any other.
-            "--served-model-name".into(),
-            spec.model.as_str().into(),
-            spec.id.to_string().into(),
-            // For each request: pages are shared, so that nothing is multiplied by the parallel ones.
-            "--max-model-len".into(),
-            profile.context.to_string().into(),
-            "--max-num-seqs".into(),
-            profile.parallel.to_string().into(),
-            "--tensor-parallel-size".into(),
-            spec.gpus.len().max(1).to_string().into(),
-            "--disable-access-log-for-endpoints".into(),
-            "/health,/metrics,/v1/models".into(),
-        ];
-        // Of a replica that fails its check nothing is started; whole GPUs are vLLM's own choice, 0.92.
-        if let Ok(Some(share)) = Share::of(spec, *card) {
-            args.push("--gpu-memory-utilization".into());
-            args.push(share.text().into());
-        }
-        if profile.needs.kv_cache == KvCache::F8 {
-            args.extend(["--kv-cache-dtype".into(), "fp8".into()]);
-        }
-        let mut env = Vec::new();
-        env.extend([
-            ("PATH".into(), search_path(python)),
-            ("VLLM_NO_USAGE_STATS".into(), "1".into()),
-            // All that it reads is in the directory: nothing is asked of a hub.
-            ("HF_HUB_OFFLINE".into(), "1".into()),
-        ]);
-        EngineCommand {
-            program: python.to_owned(),
-            args,
-            env,
-        }
+        command(request, &WORDS)
     }
 
     fn warm_up(&self) -> Duration {
@@ -152,6 +101,23 @@ impl Engine for VllmEngine {
         metrics::count(body, "vllm:num_requests_running")
     }
 }
+
+const WORDS: Words = Words {
+    start: &["vllm.entrypoints.cli.main", "serve"],
+    // Both names are served, and listed: the second tells the replica from any other.
+    identity: &[],
+    context: "--max-model-len",
+    parallel: "--max-num-seqs",
+    always: &[
+        "--disable-access-log-for-endpoints",
+        "/health,/metrics,/v1/models",
+    ],
+    // Of whole GPUs it chooses 0.92 itself.
+    share: "--gpu-memory-utilization",
+    thousandths: None,
+    cache_f8: "fp8",
+    env: &[("VLLM_NO_USAGE_STATS", "1")],
+};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ pub mod nvml;
 mod visible;
 mod xid;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use llmgw_core::{
     cluster::node::{Gpu, NodeFacts, Warning},
@@ -109,6 +109,21 @@ impl GpuReader {
     #[must_use]
     pub fn used(&self, uuid: &str) -> Option<Bytes> {
         self.nvml.used(uuid).or_else(|| amd::used(&self.root, uuid))
+    }
+
+    /// What these processes hold of the GPU of this name; `None` where the driver names none of them, or not what they
+    /// hold: in a container it may know them by other numbers. Blocks as long as the driver does.
+    #[must_use]
+    pub fn held_by(&self, uuid: &str, pids: &BTreeSet<u32>) -> Option<Bytes> {
+        let reading = self.nvml.read().ok()?;
+        let mut cards = reading.gpus.into_iter();
+        let card = cards.find(|card| card.uuid.as_deref() == Some(uuid))?;
+        let theirs = card.processes?.into_iter();
+        let theirs: Vec<_> = theirs.filter(|one| pids.contains(&one.pid)).collect();
+        if theirs.is_empty() {
+            return None;
+        }
+        theirs.into_iter().map(|one| one.memory).sum()
     }
 }
 

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use llmgw_core::{id::ReplicaId, units::Bytes};
+use llmgw_core::{cluster::node::Warning, id::ReplicaId, units::Bytes};
 
 pub use self::place::AGENT_GROUP;
 
@@ -60,6 +60,12 @@ pub enum CgroupError {
         /// As the kernel names it.
         own: String,
     },
+    /// The kernel counts no memory in such groups here.
+    #[error("the control group {} comes without the memory controller", path.display())]
+    Uncounted {
+        /// The agent's own.
+        path: PathBuf,
+    },
     /// The agent may not make groups.
     #[error("{} can't be used: {source}", path.display())]
     Refused {
@@ -70,9 +76,39 @@ pub enum CgroupError {
     },
 }
 
+// === impl CgroupError ===
+
+impl CgroupError {
+    /// What it means to who runs engines here.
+    #[must_use]
+    pub fn warning(&self) -> Warning {
+        unlimited(&self.to_string())
+    }
+}
+
+/// That nothing holds engines to their memory, and what there is instead of what it takes.
+pub(super) fn unlimited(have: &str) -> Warning {
+    let text = format!(
+        "nothing holds engines to the memory that they were given, so that one that takes more can end its \
+         neighbours: that needs a control group of version 2 with the memory controller, in which the agent may \
+         make others, and {have}; a systemd unit with Delegate=yes and DelegateSubgroup={AGENT_GROUP} has one, on a \
+         machine that was started with systemd.unified_cgroup_hierarchy=1"
+    );
+    Warning::new(Warning::ENGINE_MEMORY_UNLIMITED, text)
+}
+
 // === impl Cgroups ===
 
 impl Cgroups {
+    /// That the kernel holds no replica to its memory here; `None` where it does.
+    #[must_use]
+    pub fn warning(&self) -> Option<Warning> {
+        let uncounted = || CgroupError::Uncounted {
+            path: self.parent.clone(),
+        };
+        (!self.memory).then(|| uncounted().warning())
+    }
+
     /// What the kernel limits for these groups; `None` for nothing.
     #[must_use]
     pub fn limited(&self) -> Option<&'static str> {
@@ -210,6 +246,17 @@ impl Cgroups {
             held: Bytes(held),
             cpu: self.cpu(replica)?,
         })
+    }
+
+    /// What a replica holds, pages of files that it has mapped included, and not those that it has read and let go: they
+    /// give way. `None` where the kernel does not count memory.
+    pub(super) fn resident(&self, replica: ReplicaId) -> Option<Bytes> {
+        let group = self.of(replica).next()?;
+        let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
+        let all = number(&group.join("memory.current"))?;
+        let files = value(&stat, "active_file")?.saturating_add(value(&stat, "inactive_file")?);
+        let mapped = value(&stat, "file_mapped")?;
+        Some(Bytes(all.saturating_sub(files).saturating_add(mapped)))
     }
 
     /// Processor time of all that ever ran in the group, also of what has ended.

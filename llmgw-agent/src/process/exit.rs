@@ -1,6 +1,6 @@
 //! How a process ended, and the file in which a launcher tells it to lives of the agent that come later.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use llmgw_core::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ pub(super) fn tell(file: &Path, process: &ProcessIdentity, exit: Exit) -> io::Re
 /// # Errors
 /// When the file can't be read now.
 pub(super) fn told(file: &Path, process: &ProcessIdentity) -> io::Result<Option<Exit>> {
-    let json = match fs::read(file) {
+    let json = match durable::read(file, durable::SMALL) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         json => json?,
     };
@@ -70,6 +70,8 @@ pub(super) fn told(file: &Path, process: &ProcessIdentity) -> io::Result<Option<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

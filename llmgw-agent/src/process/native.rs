@@ -14,7 +14,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use llmgw_core::id::ReplicaId;
+use llmgw_core::{cluster::node::Warning, id::ReplicaId, units::Bytes};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -24,11 +24,11 @@ use self::{
     watching::{end_of, exit_of},
 };
 use super::{
-    Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, Usage,
-    cgroup::{CgroupError, Cgroups},
+    Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, Resident, Usage,
+    cgroup::{CgroupError, Cgroups, unlimited},
     identity::ProcessIdentity,
     launcher::Launcher,
-    table::{Mark, ProcessTable},
+    table::{Mark, ProcessTable, resident},
 };
 
 /// What a [`NativeRuntime`] is made of.
@@ -132,6 +132,18 @@ impl Containment {
         }
     }
 
+    /// That nothing holds engines to their memory; `None` where the kernel does.
+    #[must_use]
+    pub fn warning(&self) -> Option<Warning> {
+        match self {
+            Self::Cgroups(_, cgroups) => cgroups.warning(),
+            Self::Launched(_, Some(why)) => Some(why.warning()),
+            Self::Launched(_, None) | Self::Groups => {
+                Some(unlimited("this program does not use them"))
+            }
+        }
+    }
+
     fn launcher(&self) -> Option<&Launcher> {
         match self {
             Self::Groups => None,
@@ -180,6 +192,19 @@ impl NativeRuntime {
 
     fn with_known<T>(&self, act: impl FnOnce(&mut BTreeMap<ReplicaId, Known>) -> T) -> T {
         act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The processes of a replica that can be seen.
+    fn tree(
+        &self,
+        table: &ProcessTable,
+        replica: ReplicaId,
+    ) -> Result<Vec<ProcessIdentity>, ProcessError> {
+        let marked = table
+            .marked()
+            .filter(|(_, mark)| *mark == Mark::Replica(replica));
+        let seeds: BTreeSet<u32> = marked.map(|(pid, _)| pid).collect();
+        Ok(table.closure(seeds.into_iter().chain(self.grouped(replica)?)))
     }
 
     fn exit_file(&self, replica: ReplicaId) -> PathBuf {
@@ -329,11 +354,7 @@ impl ProcessRuntime for NativeRuntime {
             if usage.contains_key(&replica) {
                 continue;
             }
-            let seeds = table
-                .marked()
-                .filter(|(_, mark)| *mark == Mark::Replica(replica));
-            let seeds: BTreeSet<u32> = seeds.map(|(pid, _)| pid).collect();
-            let tree = table.closure(seeds.into_iter().chain(self.grouped(replica)?));
+            let tree = self.tree(&table, replica)?;
             if tree.is_empty() {
                 continue;
             }
@@ -345,6 +366,22 @@ impl ProcessRuntime for NativeRuntime {
             usage.insert(replica, used);
         }
         Ok(usage)
+    }
+
+    async fn resident(&self, replica: ReplicaId) -> Result<Option<Resident>, ProcessError> {
+        let table = self.table().await?;
+        let tree = self.tree(&table, replica)?;
+        if tree.is_empty() {
+            return Ok(None);
+        }
+        let pids: BTreeSet<u32> = tree.iter().map(|process| process.pid).collect();
+        let counted = self.config.containment.cgroups();
+        let counted = counted.and_then(|cgroups| cgroups.resident(replica));
+        let summed = tokio::task::spawn_blocking(move || resident(&tree)).await;
+        let summed = summed.map_err(|error| unseen(io::Error::other(error)))?;
+        // Pages of files are counted for the group that has read them first, which may have been another's.
+        let memory = summed.map_err(unseen)?.max(counted.unwrap_or(Bytes::ZERO));
+        Ok(Some(Resident { memory, pids }))
     }
 
     async fn leftovers(&self) -> Result<Vec<Leftover>, ProcessError> {

@@ -253,6 +253,38 @@ fn held(pid: u32) -> io::Result<Bytes> {
         .sum())
 }
 
+/// What these processes hold together, pages of mapped files included. Of a tree of several, a page that they share is
+/// told in parts (`Pss`, proc_pid_smaps(5)), where the kernel lets us read that.
+///
+/// # Errors
+/// When a process can't be looked at for want of our own means.
+pub(super) fn resident(tree: &[ProcessIdentity]) -> io::Result<Bytes> {
+    let mut sum = Bytes::ZERO;
+    for process in tree {
+        let shared = match tree.len() {
+            1 => None,
+            _ => number_of(process.pid, "smaps_rollup", "Pss")?,
+        };
+        let all = match shared {
+            Some(shared) => Some(shared),
+            None => number_of(process.pid, "status", "VmRSS")?,
+        };
+        sum = sum + all.unwrap_or(Bytes::ZERO);
+    }
+    Ok(sum)
+}
+
+/// A line such as `VmRSS:   1234 kB` of a file of a process; `None` when it has none.
+fn number_of(pid: u32, file: &str, name: &str) -> io::Result<Option<Bytes>> {
+    let text = read(&format!("/proc/{pid}/{file}"), 16 << 10)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        (key == name).then(|| Bytes(kib.saturating_mul(1024)))
+    }))
+}
+
 /// Reads a file of a process; `None` when the process is gone or the file is not for our eyes.
 fn read(path: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
@@ -318,6 +350,20 @@ mod tests {
         assert_eq!(mark(&env("LLMGW_TASK=pip\0"), dir), Some(Mark::Task));
         let launcher = env(&format!("LLMGW_REPLICA={replica}\0LLMGW_LAUNCHER=1\0"));
         assert_eq!(mark(&launcher, dir), Some(Mark::Launcher(replica)));
+    }
+
+    #[test]
+    fn what_a_process_holds_counts_what_it_has_mapped_and_a_shared_page_once() {
+        let us = ProcessIdentity::of(std::process::id()).unwrap().unwrap();
+        let alone = resident(std::slice::from_ref(&us)).unwrap();
+        assert!(alone > held(us.pid).unwrap(), "{alone}");
+        // The same process twice stands for two that share all: in parts, both have what one has.
+        let parts = number_of(us.pid, "smaps_rollup", "Pss").unwrap().unwrap();
+        let both = resident(&[us.clone(), us]).unwrap();
+        assert!(
+            both.0 < parts.0 * 2 + (64 << 20) && both > parts,
+            "{both} {parts}"
+        );
     }
 
     #[test]

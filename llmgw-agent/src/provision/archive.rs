@@ -16,8 +16,8 @@ use std::{
 use llmgw_core::{
     cluster::{
         engine::ProvisionState,
-        node::Warning,
-        variant::{MinorVersion, build_number},
+        node::{MajorMinor, Warning},
+        variant::build_number,
     },
     id::EngineName,
 };
@@ -52,7 +52,7 @@ pub(super) struct Archive<'a> {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Surroundings {
     /// The version of the GNU C library; unknown when absent.
-    pub glibc: Option<MinorVersion>,
+    pub glibc: Option<MajorMinor>,
 }
 
 /// What was found out while the checks went on.

@@ -51,7 +51,7 @@ use self::{
     problem::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV},
 };
 use crate::{
-    command::{Attended, Bounds, Finished, Helper, HelperError, Listener, Patience},
+    command::{Attended, Bounds, Finished, Helper, HelperError, Inherits, Listener, Patience},
     engine::{Engine, InstalledEngine, LaunchRequest, engine},
 };
 
@@ -241,6 +241,7 @@ impl ComputeCheck<'_> {
             program: &command.program,
             args: command.args,
             env: &env,
+            inherits: Inherits::Basics,
             without: &[],
             directory: self.scratch,
             patience: Patience::Whole(whole),

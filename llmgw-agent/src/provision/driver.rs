@@ -1,13 +1,13 @@
 //! Which CUDA a machine's NVIDIA driver supports.
 
-use llmgw_core::cluster::variant::MinorVersion;
+use llmgw_core::cluster::node::MajorMinor;
 
 use crate::facts::Root;
 
 /// The CUDA version of the loaded driver; `None` when no NVIDIA driver is loaded or its version is not known.
 ///
 /// The kernel module says its version in `/proc/driver/nvidia/version`, without any library of the driver.
-pub(super) fn cuda_of_driver(root: &Root) -> Option<MinorVersion> {
+pub(super) fn cuda_of_driver(root: &Root) -> Option<MajorMinor> {
     let text = root.text("proc/driver/nvidia/version")?;
     cuda_of_branch(branch(&text)?)
 }
@@ -34,7 +34,7 @@ fn branch(text: &str) -> Option<u32> {
 /// By the table "CUDA Toolkit and Corresponding Driver Versions" of NVIDIA's CUDA Toolkit release notes: each
 /// toolkit came with the driver branch that supports it. A branch that is newer than the table supports what
 /// its newest row does, at least.
-fn cuda_of_branch(branch: u32) -> Option<MinorVersion> {
+fn cuda_of_branch(branch: u32) -> Option<MajorMinor> {
     BRANCHES
         .iter()
         .rev()
@@ -42,22 +42,22 @@ fn cuda_of_branch(branch: u32) -> Option<MinorVersion> {
         .map(|(_, version)| *version)
 }
 
-const BRANCHES: &[(u32, MinorVersion)] = &[
-    (450, MinorVersion::new(11, 0)),
-    (470, MinorVersion::new(11, 4)),
-    (520, MinorVersion::new(11, 8)),
-    (525, MinorVersion::new(12, 0)),
-    (530, MinorVersion::new(12, 1)),
-    (535, MinorVersion::new(12, 2)),
-    (545, MinorVersion::new(12, 3)),
-    (550, MinorVersion::new(12, 4)),
-    (555, MinorVersion::new(12, 5)),
-    (560, MinorVersion::new(12, 6)),
-    (565, MinorVersion::new(12, 7)),
-    (570, MinorVersion::new(12, 8)),
-    (575, MinorVersion::new(12, 9)),
-    (580, MinorVersion::new(13, 0)),
-    (590, MinorVersion::new(13, 1)),
+const BRANCHES: &[(u32, MajorMinor)] = &[
+    (450, MajorMinor::new(11, 0)),
+    (470, MajorMinor::new(11, 4)),
+    (520, MajorMinor::new(11, 8)),
+    (525, MajorMinor::new(12, 0)),
+    (530, MajorMinor::new(12, 1)),
+    (535, MajorMinor::new(12, 2)),
+    (545, MajorMinor::new(12, 3)),
+    (550, MajorMinor::new(12, 4)),
+    (555, MajorMinor::new(12, 5)),
+    (560, MajorMinor::new(12, 6)),
+    (565, MajorMinor::new(12, 7)),
+    (570, MajorMinor::new(12, 8)),
+    (575, MajorMinor::new(12, 9)),
+    (580, MajorMinor::new(13, 0)),
+    (590, MajorMinor::new(13, 1)),
 ];
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
 
-use llmgw_core::cluster::variant::MinorVersion;
+use llmgw_core::cluster::node::MajorMinor;
 use object::{
     Endianness,
     elf::{self, FileHeader64},
@@ -24,7 +24,7 @@ pub(super) struct Needs {
     /// The loader that starts it; libraries have none.
     pub interpreter: Option<String>,
     /// The newest version of the GNU C library that it asks for.
-    pub glibc: Option<MinorVersion>,
+    pub glibc: Option<MajorMinor>,
     /// The number of the processor architecture that it is for.
     pub machine: u16,
 }
@@ -110,10 +110,7 @@ fn read<'data>(data: impl ReadRef<'data>) -> Result<Needs, ElfError> {
                     return Err(ElfError::Broken("it asks for too many versions".to_owned()));
                 }
                 let name = text(name.name(endian, strings).map_err(broken)?);
-                versions.extend(
-                    name.strip_prefix("GLIBC_")
-                        .and_then(|version| version.parse::<MinorVersion>().ok()),
-                );
+                versions.extend(name.strip_prefix("GLIBC_").and_then(MajorMinor::leading));
             }
         }
         needs.glibc = versions.last().copied();
@@ -146,7 +143,7 @@ mod tests {
         );
         assert!(needs.interpreter.unwrap().contains("ld-linux"));
         // The newest of all versions that it names: Rust's own library asks for 2.14 at least.
-        assert!(needs.glibc.unwrap() >= MinorVersion::new(2, 14));
+        assert!(needs.glibc.unwrap() >= MajorMinor::new(2, 14));
     }
 
     #[test]

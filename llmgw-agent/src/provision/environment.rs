@@ -234,7 +234,8 @@ impl<'a> Environment<'a> {
 
 /// Writes our script, unless it is there and ours.
 async fn keep_script(path: &Path) -> Result<(), ProvisionError> {
-    if matches!(fs::read(path).await, Ok(text) if text == SCRIPT.as_bytes()) {
+    if matches!(durable::read_aside(path.to_owned(), durable::SMALL).await, Ok(text) if text == SCRIPT.as_bytes())
+    {
         return Ok(());
     }
     write_durably(path.to_owned(), SCRIPT.as_bytes().to_vec()).await

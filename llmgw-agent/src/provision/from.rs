@@ -3,9 +3,14 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use llmgw_bundle::digest::digest;
+use llmgw_bundle::{
+    archive::{Format, recognise},
+    digest::digest,
+    error::ArchiveError,
+};
 use llmgw_core::{
     cluster::{
         engine::{EngineSource, Provision, WantedEngine},
@@ -23,24 +28,31 @@ use crate::engine::InstalledEngine;
 impl Provisioner {
     /// Installs and checks the build that is in `archives`: the engine's, and that of the runtime that belongs to
     /// it. What a file is called says which build it is; a name of another kind is taken for a build for the
-    /// processor.
+    /// processor, of a version that nobody says.
     ///
     /// # Errors
-    /// When a file can't be read, and as [`Self::converge`].
+    /// When a file can't be read or is no archive, and as [`Self::converge`].
     pub async fn converge_from(
         &self,
         engine: &EngineName,
         archives: &[PathBuf],
         hears: &(dyn Fn(Provision) + Send + Sync),
     ) -> Result<InstalledEngine, ProvisionError> {
-        let names: Vec<String> = archives.iter().map(|path| published_name(path)).collect();
+        let mut names = Vec::new();
+        for path in archives {
+            names.push(published_name(path).await?);
+        }
         let engines = names.iter().filter_map(|name| BuildName::parse(name));
-        let number = engines.clone().find_map(|name| name.number).unwrap_or(0);
+        let number = engines.clone().find_map(|name| name.number);
         let variant = engines
             .clone()
             .find(|name| name.role == Role::Engine)
             .map_or(Variant::Cpu, |name| name.variant);
-        let tag = format!("b{number}");
+        // The number of a name that was made up is none that the program could contradict.
+        let tag = match number {
+            Some(number) if number > 0 => format!("b{number}"),
+            _ => UNNAMED.to_owned(),
+        };
         let directory = self.shop.config.directory.join(DOWNLOADS).join(&tag);
         fs::create_dir_all(&directory)
             .await
@@ -79,38 +91,66 @@ impl Provisioner {
 }
 
 /// The name of the file when it is one that releases have, else one that says what it is taken for.
-fn published_name(path: &Path) -> String {
+async fn published_name(path: &Path) -> Result<String, ProvisionError> {
     let name = path
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default();
     if BuildName::parse(&name).is_some() {
-        return name;
+        return Ok(name);
     }
-    let end = [".tar.gz", ".tgz", ".tar.zst", ".zip"]
-        .into_iter()
-        .find(|end| name.ends_with(end))
-        .unwrap_or(".tar.gz");
+    let archive = path.to_owned();
+    let format = spawn_blocking(move || recognise(&archive))
+        .await
+        .unwrap_or_else(|error| {
+            Err(ArchiveError::Read {
+                archive: path.to_owned(),
+                source: io::Error::other(error),
+            })
+        })
+        .map_err(|source| ProvisionError::Archive {
+            asset: name,
+            source: Arc::new(source),
+        })?;
+    Ok(made_up(format))
+}
+
+/// The name that a release would give to a build for this processor.
+fn made_up(format: Format) -> String {
     let arch = match std::env::consts::ARCH {
         "aarch64" => "arm64",
         _ => "x64",
     };
-    format!("llama-b0-bin-ubuntu-{arch}{end}")
+    format!("llama-b0-bin-ubuntu-{arch}.{format}")
 }
+
+/// Stands where the version of a release would.
+const UNNAMED: &str = "unnamed";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_published_name_is_kept_and_another_is_taken_for_a_build_for_the_processor() {
+    #[tokio::test]
+    async fn a_published_name_is_kept_and_another_is_taken_for_a_build_for_the_processor() {
         let vulkan = "llama-b7-bin-ubuntu-vulkan-x64.tar.gz";
-        assert_eq!(published_name(&Path::new("/x").join(vulkan)), vulkan);
-        for (name, end) in [("/x/mine.zip", ".zip"), ("/x/mine", ".tar.gz")] {
-            let name = published_name(Path::new(name));
+        let kept = published_name(&Path::new("/x").join(vulkan)).await;
+        assert_eq!(kept.unwrap(), vulkan);
+        let directory = tempfile::tempdir().unwrap();
+        for (name, start, end) in [
+            ("mine.zip", &b"PK\x03\x04"[..], ".zip"),
+            ("mine", b"\x1f\x8b\x08", ".tar.gz"),
+            ("mine.txt", b"\x28\xb5\x2f\xfd", ".tar.zst"),
+        ] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, start).unwrap();
+            let name = published_name(&path).await.unwrap();
             let build = BuildName::parse(&name).unwrap();
             assert_eq!((build.variant, build.number), (Variant::Cpu, Some(0)));
             assert!(name.ends_with(end), "{name}");
         }
+        let path = directory.path().join("text");
+        std::fs::write(&path, "hello").unwrap();
+        assert!(published_name(&path).await.is_err());
     }
 }

@@ -5,7 +5,7 @@
 //! no part of the wish. Lost or unreadable, it is chosen again.
 
 use std::{
-    fs, io,
+    io,
     path::PathBuf,
     sync::{Arc, PoisonError},
 };
@@ -16,6 +16,7 @@ use llmgw_core::{
         node::Warning,
     },
     id::EngineName,
+    units::Bytes,
 };
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
@@ -38,15 +39,8 @@ pub(super) struct Chosen {
 impl Chosen {
     /// What was chosen for this wish; `None` when nothing was, or for another.
     pub(super) async fn read(wanted: &WantedEngine, shop: &Shop) -> Option<Self> {
-        let path = path(&wanted.name, shop);
-        let read = spawn_blocking(move || {
-            let found = fs::metadata(&path)?;
-            if found.len() > MAX_LEDGER {
-                return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-            }
-            fs::read(path)
-        });
-        let chosen: Self = serde_json::from_slice(&read.await.ok()?.ok()?).ok()?;
+        let json = durable::read_aside(path(&wanted.name, shop), MAX_LEDGER).await;
+        let chosen: Self = serde_json::from_slice(&json.ok()?).ok()?;
         chosen.wish.asks_the_same(wanted).then_some(chosen)
     }
 
@@ -80,4 +74,4 @@ fn path(name: &EngineName, shop: &Shop) -> PathBuf {
     shop.config.directory.join(format!("{name}.json"))
 }
 
-const MAX_LEDGER: u64 = 4 << 20;
+const MAX_LEDGER: Bytes = Bytes::mib(4);

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use llmgw_core::cluster::variant::MinorVersion;
+use llmgw_core::cluster::node::MajorMinor;
 
 use super::{
     cache::cached_names,
@@ -25,7 +25,7 @@ pub(super) struct Findings {
     /// Objects that can't be used at all, and why.
     pub unusable: BTreeMap<String, String>,
     /// The newest GNU C library that is asked for, and an object that does.
-    pub glibc: Option<(MinorVersion, String)>,
+    pub glibc: Option<(MajorMinor, String)>,
 }
 
 /// Looks at every object below `directory`. `root` stands for `/`.

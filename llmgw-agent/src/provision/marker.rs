@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use llmgw_core::clock::Timestamp;
+use llmgw_core::{clock::Timestamp, units::Bytes};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -57,15 +57,8 @@ impl Marker {
 
     /// The marker of a directory; `None` when there is none that can be read.
     pub(super) async fn read(directory: &Path) -> Option<Self> {
-        let path = directory.join(NAME);
-        let read = spawn_blocking(move || {
-            let found = fs::metadata(&path)?;
-            if found.len() > MAX_MARKER {
-                return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-            }
-            fs::read(path)
-        });
-        serde_json::from_slice(&read.await.ok()?.ok()?).ok()
+        let json = durable::read_aside(directory.join(NAME), MAX_MARKER).await;
+        serde_json::from_slice(&json.ok()?).ok()
     }
 
     /// Brings the directory to the disk, and then this.
@@ -146,7 +139,7 @@ pub(super) const NAME: &str = "installed.json";
 /// Files of the agent at the top of an installation: archives of engines have none of these.
 const NOT_OURS: &[&str] = &[".json", durable::BESIDE];
 /// A marker of a thousand files has about 100 KiB.
-const MAX_MARKER: u64 = 64 << 20;
+pub(super) const MAX_MARKER: Bytes = Bytes::mib(64);
 const MOST_SAID: usize = 5;
 
 #[cfg(test)]

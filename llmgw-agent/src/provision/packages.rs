@@ -12,7 +12,7 @@ use std::{
 use llmgw_core::error::{Chain, Code, Coded};
 
 use super::libraries::Provider;
-use crate::command::{Helper, Listener, Patience};
+use crate::command::{Helper, Inherits, Listener, Patience};
 
 /// How packages of the system are installed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -193,6 +193,7 @@ impl PackageManager {
             program: &self.program,
             args,
             env: &env,
+            inherits: Inherits::PackageSettings,
             without: &["LD_LIBRARY_PATH", "LD_PRELOAD"],
             directory: Path::new("/"),
             patience: Patience::Silence(patience),

@@ -9,9 +9,9 @@ use llmgw_core::{
     clock::Timestamp,
     cluster::{
         engine::{DEFAULT_LLAMACPP, EngineSource, PassedOver, WantedEngine, custom::CustomEngine},
-        node::Warning,
+        node::{MajorMinor, Warning},
         release::{Asset, Resolution},
-        variant::{MinorVersion, Variant},
+        variant::Variant,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub(super) struct Machine<'a> {
     /// The program that the agent's configuration names for this engine.
     pub configured: Option<&'a Path>,
     /// The version of the GNU C library; unknown when absent.
-    pub glibc: Option<MinorVersion>,
+    pub glibc: Option<MajorMinor>,
     /// The GPUs, as far as a build's choice depends on them.
     pub gpus: Gpus,
     /// When it is looked at.
@@ -47,7 +47,7 @@ pub(super) struct Gpus {
     /// Whether NVIDIA's driver is loaded.
     pub nvidia: bool,
     /// The CUDA version that the driver supports; unknown when absent.
-    pub cuda: Option<MinorVersion>,
+    pub cuda: Option<MajorMinor>,
     /// Whether there are GPUs of another maker.
     pub others: bool,
 }

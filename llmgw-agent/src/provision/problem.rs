@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
-use llmgw_core::{cluster::variant::MinorVersion, error::Coded as _};
+use llmgw_core::{cluster::node::MajorMinor, error::Coded as _};
 
 use super::{ComputeProblem, PackageProblem, ProgramProblem, libraries::Provider};
 
@@ -27,9 +27,9 @@ pub enum BuildProblem {
         /// The file that asks for it.
         object: String,
         /// What it asks for.
-        need: MinorVersion,
+        need: MajorMinor,
         /// What this machine has.
-        have: MinorVersion,
+        have: MajorMinor,
     },
     /// A file can't be used on this machine.
     #[error("{object}: {problem}")]

@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 
 use super::{ProgramProblem, ProvisionError, Shop, compute::MARK, problem::BuildProblem};
 use crate::{
-    command::{Attended, Bounds, Finished, Helper, HelperError, Listener, Patience},
+    command::{Attended, Bounds, Finished, Helper, HelperError, Inherits, Listener, Patience},
     engine::{InstalledEngine, Launch},
 };
 
@@ -83,6 +83,7 @@ async fn ask(
         program: path,
         args: vec![argument.into()],
         env: &env,
+        inherits: Inherits::Basics,
         without: NOT_INHERITED,
         directory,
         patience: Patience::Whole(within),

@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use llmgw_core::gguf::{self, TensorType, check::CheckModel};
+use llmgw_core::{
+    cluster::node::Warning,
+    gguf::{self, TensorType, check::CheckModel},
+};
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -105,6 +108,29 @@ impl Shop {
             record.keep(proof.types, proving.expectation).await;
         }
         Ok(())
+    }
+
+    /// The warning that a program of somebody else's was never seen to compute here, while that is so. It has to before
+    /// its first model is served.
+    pub(super) async fn not_computed(
+        &self,
+        installed: &InstalledEngine,
+        path: &Path,
+    ) -> Option<Warning> {
+        if !loads_gguf(&installed.name) {
+            return None;
+        }
+        let record = Record::of(installed, &self.config.directory);
+        let warn = || {
+            let text = format!(
+                "{} at {} says its version and has not computed here yet: it has to, with the weights of the first \
+                 model that it is to run, before that is served",
+                installed.name,
+                path.display()
+            );
+            Warning::new(Warning::NOT_COMPUTED, text)
+        };
+        (!record.has_computed().await).then(warn)
     }
 
     /// What an engine is started with, besides what it needs itself.

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{Shop, marker, wipe};
+use crate::durable;
 
 #[derive(Deserialize)]
 struct Dated {
@@ -62,7 +63,7 @@ fn unused(parent: &Path, current: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn installed_at(directory: &Path) -> Option<i64> {
-    let json = fs::read(directory.join(marker::NAME)).ok()?;
+    let json = durable::read(&directory.join(marker::NAME), marker::MAX_MARKER).ok()?;
     serde_json::from_slice::<Dated>(&json)
         .ok()
         .map(|dated| dated.installed_at)

@@ -1,18 +1,20 @@
 //! What installations work with: the machine, its disk, the downloader, and what is removed.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use llmgw_core::{
-    cluster::engine::ProvisionState,
+    cluster::{engine::ProvisionState, node::MajorMinor},
     fetch::{FetchTimes, Fetcher},
+    fingerprint::Fingerprint,
     id::EngineName,
     units::Bytes,
 };
@@ -48,6 +50,8 @@ pub(super) struct Shop {
     pub(super) fetcher: OnceLock<Fetcher>,
     /// Held by the thread that writes what was chosen.
     pub(super) ledger: Arc<Mutex<()>>,
+    /// What environments looked like when all of them was checked and right, by their interpreters.
+    pub(super) whole: Mutex<BTreeMap<PathBuf, Fingerprint>>,
 }
 
 /// What was found on this machine.
@@ -58,6 +62,21 @@ pub(super) struct Situation {
 }
 
 impl Shop {
+    /// What an environment looked like when all of it was found to be right.
+    pub(super) fn checked_whole(&self, python: &Path) -> Option<Fingerprint> {
+        let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.get(python).copied()
+    }
+
+    /// Remembers that, or forgets it.
+    pub(super) fn keep_checked(&self, python: PathBuf, looks: Option<Fingerprint>) {
+        let mut whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        match looks {
+            Some(looks) => drop(whole.insert(python, looks)),
+            None => drop(whole.remove(&python)),
+        }
+    }
+
     pub(super) async fn install(
         &self,
         name: EngineName,
@@ -97,14 +116,13 @@ impl Shop {
             let cards = facts.gpus.unwrap_or_default();
             Situation {
                 surroundings: Surroundings {
-                    glibc: facts.glibc.and_then(|version| version.parse().ok()),
+                    glibc: facts.glibc.as_deref().and_then(MajorMinor::leading),
                 },
                 gpus: Gpus {
                     nvidia: driver::is_loaded(&root),
                     cuda: cards
                         .iter()
                         .filter_map(|card| card.cuda)
-                        .filter_map(|version| version.to_string().parse().ok())
                         .min()
                         .or_else(|| driver::cuda_of_driver(&root)),
                     others: cards.iter().any(|card| card.vendor != "nvidia"),

@@ -29,7 +29,7 @@ use super::{
     step, wipe,
 };
 use crate::{
-    command::{Helper, Listener, Patience},
+    command::{Helper, Inherits, Listener, Patience},
     durable,
     engine::{InstalledEngine, Launch},
     flight::Progress,
@@ -158,7 +158,7 @@ impl<'a> Wheel<'a> {
         if !matches!(fs::try_exists(&self.directory).await, Ok(true)) {
             return Found::Nothing;
         }
-        let Ok(marker) = fs::read(self.marker()).await else {
+        let Ok(marker) = durable::read_aside(self.marker(), durable::SMALL).await else {
             return Found::Spoilt("an earlier installation was not finished".to_owned());
         };
         match serde_json::from_slice::<Marker>(&marker) {
@@ -272,7 +272,8 @@ impl<'a> Wheel<'a> {
 
     async fn write_launcher(&self) -> Result<(), ProvisionError> {
         let path = self.launcher();
-        if matches!(fs::read(&path).await, Ok(text) if text == LAUNCHER.as_bytes()) {
+        if matches!(durable::read_aside(path.clone(), durable::SMALL).await, Ok(text) if text == LAUNCHER.as_bytes())
+        {
             return Ok(());
         }
         write_durably(path, LAUNCHER.as_bytes().to_vec()).await
@@ -291,6 +292,7 @@ impl<'a> Wheel<'a> {
                 "--version".into(),
             ],
             env: &self.shop.config.marker_env,
+            inherits: Inherits::Basics,
             without: NOT_INHERITED,
             directory: &self.directory,
             patience: Patience::Whole(self.shop.times.check),

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::Path, time::Duration};
 
 use llmgw_core::error::{Code, Coded};
 
-use crate::command::{Finished, Helper, HelperError, Listener, Patience};
+use crate::command::{Finished, Helper, HelperError, Inherits, Listener, Patience};
 
 /// A package at an exact version.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -135,6 +135,7 @@ impl Pip<'_> {
             program: self.python,
             args: all,
             env: &env,
+            inherits: Inherits::PackageSettings,
             without: ELSEWHERE,
             directory: self.scratch,
             patience: Patience::Silence(self.silence),

@@ -18,7 +18,7 @@ use super::{
     Python, PythonError, Search, interpreter, make_environment,
     pip::{Package, Pip, PipError},
 };
-use crate::command::{Helper, HelperError, Listener, Patience};
+use crate::command::{Helper, HelperError, Inherits, Listener, Patience};
 
 mod failure;
 mod settings;
@@ -272,6 +272,7 @@ impl Uv {
             program: &self.program,
             args: args.to_vec(),
             env: &env,
+            inherits: Inherits::PackageSettings,
             without: ELSEWHERE,
             directory: place.directory,
             patience: Patience::Silence(place.silence),
@@ -313,6 +314,7 @@ async fn ask(program: &Path, place: &Place<'_>) -> Option<UvVersion> {
         program,
         args: vec!["--version".into()],
         env: place.env,
+        inherits: Inherits::Basics,
         without: &[],
         directory: place.directory,
         patience: Patience::Whole(ANSWER),

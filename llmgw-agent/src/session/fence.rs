@@ -1,7 +1,7 @@
 //! Which desired states count: none that is older than one that was followed before, also across restarts.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -67,7 +67,7 @@ impl Fence {
     /// # Errors
     /// When the file is there and can't be read: without it, an old order could not be told from a new one.
     pub fn open(path: &Path) -> Result<Self, FenceError> {
-        let highest = match fs::read(path) {
+        let highest = match durable::read(path, durable::SMALL) {
             Ok(json) => serde_json::from_slice(&json).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Rank::default()),
             Err(error) => Err(error),
@@ -145,6 +145,8 @@ impl Coded for FenceError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use llmgw_core::cluster::weights::WeightsOrders;
 
     use super::*;
@@ -184,6 +186,16 @@ mod tests {
         fs::write(&path, "{").unwrap();
         let error = Fence::open(&path).unwrap_err();
         assert!(error.hint().unwrap().contains("desired.json"), "{error}");
+        // What is none is not waited for.
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let error = Fence::open(&path).unwrap_err();
+        let said = llmgw_core::error::Chain(&error).to_string();
+        assert!(
+            said.contains("desired.json") && said.contains("a pipe"),
+            "{said}"
+        );
     }
 
     #[test]

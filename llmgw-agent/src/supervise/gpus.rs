@@ -6,13 +6,13 @@
 //! hold, and no more.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use llmgw_core::{id::ReplicaId, units::Bytes};
+use llmgw_core::{cluster::replica::GpuMemoryUse, id::ReplicaId, units::Bytes};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::Instant,
@@ -29,6 +29,13 @@ use super::Failure;
 pub trait GpuMemory: Debug + Send + Sync + 'static {
     /// The memory of this GPU that is used now.
     fn used(&self, gpu: u32) -> Option<Bytes>;
+
+    /// What these processes hold of this GPU now; `None` where a driver does not tell that by process, or knows the
+    /// processes by other numbers.
+    fn held_by(&self, gpu: u32, pids: &BTreeSet<u32>) -> Option<Bytes> {
+        let _ = (gpu, pids);
+        None
+    }
 }
 
 /// A machine whose GPUs can't be asked: nothing is waited for.
@@ -147,6 +154,27 @@ impl Gpus {
             }
         }
         shares
+    }
+
+    /// What a replica holds of its GPUs: what the driver says of its processes, else what it had taken when it was ready.
+    pub(super) async fn held(
+        &self,
+        id: ReplicaId,
+        gpus: &[u32],
+        pids: &BTreeSet<u32>,
+    ) -> Vec<GpuMemoryUse> {
+        let mut held = Vec::new();
+        for gpu in gpus {
+            let (memory, asked, pids) = (Arc::clone(&self.memory), *gpu, pids.clone());
+            let told = tokio::task::spawn_blocking(move || memory.held_by(asked, &pids));
+            let told = told.await.ok().flatten();
+            let share = || self.uses().get(gpu)?.shares.get(&id).copied();
+            held.extend(
+                told.or_else(share)
+                    .map(|memory| GpuMemoryUse { gpu: *gpu, memory }),
+            );
+        }
+        held
     }
 
     /// Takes over what an earlier life of the agent has measured.

@@ -32,7 +32,7 @@ pub(super) struct Ports {
 impl Ports {
     /// The ports of `range`, from where an earlier life of the agent has stopped.
     pub(super) fn open(file: PathBuf, range: RangeInclusive<u16>) -> Self {
-        let before = fs::read_to_string(&file).ok();
+        let before = durable::read_text(&file, durable::SMALL).ok();
         let next = before
             .and_then(|text| text.trim().parse().ok())
             .unwrap_or_else(|| somewhere(&range));

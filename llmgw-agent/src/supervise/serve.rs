@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, io, time::Duration};
 
-use llmgw_core::{cluster::replica::ReplicaState, id::ReplicaId};
+use llmgw_core::{
+    cluster::replica::{MemoryUse, ReplicaState},
+    id::ReplicaId,
+};
 use tokio::time::Instant;
 
 use super::{
@@ -14,7 +17,7 @@ use super::{
     model,
     replica::unknown_engine,
 };
-use crate::process::{DESCRIPTORS_HINT, ledger::LedgerEntry, log};
+use crate::process::{DESCRIPTORS_HINT, Resident, ledger::LedgerEntry, log};
 
 /// Asks the engine until it is ready, and then on and on; returns when it is not any more. Until it is ready it
 /// has its `turn` on the GPUs.
@@ -62,7 +65,39 @@ async fn watch_over(
         status.state = ReplicaState::Ready;
         status.fetch = None;
     });
-    until_silent(shared, entry, &checks).await
+    tokio::select! {
+        failure = until_silent(shared, entry, &checks) => failure,
+        never = keep_measuring(shared, entry) => match never {},
+    }
+}
+
+/// Measures what the replica holds: at once, when its first requests have made it take more, and then seldom, for it is
+/// its most that counts.
+async fn keep_measuring(shared: &Shared, entry: &LedgerEntry) -> Infallible {
+    let (id, gpus) = (entry.spec.id, &entry.spec.gpus);
+    let mut pauses = MEASURE_AFTER.into_iter();
+    loop {
+        match shared.deps.runtime.resident(id).await {
+            Ok(Some(Resident { memory, pids })) => {
+                let now = MemoryUse {
+                    main: Some(memory),
+                    gpus: shared.gpus.held(id, gpus, &pids).await,
+                };
+                shared.update(id, |status| {
+                    let most = match &status.measured {
+                        Some(before) => before.most(&now),
+                        None => now,
+                    };
+                    status.measured = Some(most);
+                });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::info!(replica = %id, %error, "what a replica holds could not be measured");
+            }
+        }
+        tokio::time::sleep(pauses.next().unwrap_or(MEASURE_EVERY)).await;
+    }
 }
 
 /// Measures and writes down what a replica has taken of its GPUs, and lets the next start begin.
@@ -266,6 +301,10 @@ pub(super) async fn drain(shared: &Shared, entry: &LedgerEntry) {
         tracing::warn!(replica = %entry.spec.id, "requests in flight are cut off");
     }
 }
+
+/// Between the first looks at what a replica holds, and between all later ones: a look walks its pages.
+const MEASURE_AFTER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(120)];
+const MEASURE_EVERY: Duration = Duration::from_secs(600);
 
 /// The engine's log may grow for so long.
 const LOG_EVERY: Duration = Duration::from_millis(500);

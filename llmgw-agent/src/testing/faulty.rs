@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use llmgw_core::id::ReplicaId;
 
 use crate::process::{
-    Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, Usage, identity::ProcessIdentity,
+    Exit, Leftover, ProcessError, ProcessRuntime, ProcessStart, Resident, Usage,
+    identity::ProcessIdentity,
 };
 
 /// Wraps a runtime and fails, or delays, the calls that its [`Faults`] name. Without any it changes nothing.
@@ -53,6 +54,8 @@ pub enum Call {
     Stop,
     /// [`ProcessRuntime::usage`].
     Usage,
+    /// [`ProcessRuntime::resident`].
+    Resident,
     /// [`ProcessRuntime::leftovers`].
     Leftovers,
     /// [`ProcessRuntime::end`].
@@ -124,6 +127,11 @@ impl<R: ProcessRuntime> ProcessRuntime for Faulty<R> {
 
     async fn usage(&self) -> Result<BTreeMap<ReplicaId, Usage>, ProcessError> {
         self.pass(Call::Usage, self.inner.usage()).await
+    }
+
+    async fn resident(&self, replica: ReplicaId) -> Result<Option<Resident>, ProcessError> {
+        self.pass(Call::Resident, self.inner.resident(replica))
+            .await
     }
 
     async fn leftovers(&self) -> Result<Vec<Leftover>, ProcessError> {

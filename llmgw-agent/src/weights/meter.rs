@@ -25,6 +25,8 @@ pub(super) struct Teller {
 #[derive(Debug, Default)]
 struct State {
     progress: Option<FetchProgress>,
+    /// Why the source before this one was given up.
+    passed_over: Option<String>,
     meter: Meter,
     told_at: Option<Duration>,
 }
@@ -58,7 +60,10 @@ impl Teller {
             known.is_none_or(|known| known.source != *source || known.bytes_total != total);
         state.meter.take(now, self.clock.now(), done);
         if is_new {
-            state.progress = Some(FetchProgress::new(source.clone(), done, total));
+            state.progress = Some(FetchProgress {
+                passed_over: state.passed_over.clone(),
+                ..FetchProgress::new(source.clone(), done, total)
+            });
         } else if let Some(progress) = &mut state.progress {
             progress.bytes_done = done;
         }
@@ -68,6 +73,13 @@ impl Teller {
         if is_new || is_due || total == Some(done) {
             self.say(&mut state, now);
         }
+    }
+
+    /// The next source is tried because of this.
+    pub(super) fn passed_over(&self, why: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.passed_over = Some(why.to_owned());
+        state.progress = None;
     }
 
     /// Looks at the clock: a fetch that stalls says nothing by itself. Never ends.
@@ -83,6 +95,7 @@ impl Teller {
     fn say(&self, state: &mut State, now: Duration) {
         let State {
             progress: Some(progress),
+            passed_over: _,
             meter,
             told_at,
         } = state

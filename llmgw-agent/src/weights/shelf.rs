@@ -57,6 +57,16 @@ impl Shelf {
         self.record().is_file()
     }
 
+    /// The whole file that is recorded here, if it looks as it did when it was checked. It may wait for the disk.
+    pub(super) fn whole(&self) -> Option<PathBuf> {
+        let json = std::fs::read(self.record()).ok()?;
+        let record: Verified = serde_json::from_slice(&json).ok()?;
+        let path = self.directory.join(&record.file);
+        let found = std::fs::metadata(&path).ok()?;
+        let is_same = record.sha256 == self.digest && record.look == Look::of(&found);
+        is_same.then_some(path)
+    }
+
     /// The whole file, if it is here. One that was changed since it was checked is read again, and removed when
     /// it is not what it was; so is one that a crash has left without its record.
     pub(super) async fn find(&self) -> Result<Option<PathBuf>, WeightsError> {
@@ -86,6 +96,12 @@ impl Shelf {
                 .map_err(failed("removing", &path))?;
         }
         Ok(None)
+    }
+
+    /// Removes the directory when nothing is in it.
+    pub(super) async fn leave_if_empty(&self) {
+        // It fails for one that is not empty, and for one that is not there.
+        drop(fs::remove_dir(&self.directory).await);
     }
 
     /// Makes the directory, and removes what earlier attempts have left in it that can't be continued.

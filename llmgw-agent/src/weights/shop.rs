@@ -67,6 +67,10 @@ impl Shop {
         &self.orders
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(super) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -92,11 +96,16 @@ impl Shop {
     ) -> Result<PathBuf, WeightsError> {
         let teller = Teller::new(told, Arc::clone(&self.clock));
         let _wanted = weights.sha256.map(|digest| self.want(digest));
-        tokio::select! {
+        let done = tokio::select! {
             biased;
             done = self.get_file(key, weights, &teller) => done,
             () = teller.keep_looking() => unreachable!("it never ends"),
+        };
+        // Of what is used elsewhere, or was not got, no empty directory stays.
+        if let Some(digest) = weights.sha256 {
+            Shelf::new(&self.directory, digest).leave_if_empty().await;
         }
+        done
     }
 
     /// Whether there is room for all files of a set that are not here yet: said before the first is fetched.
@@ -193,6 +202,7 @@ impl Shop {
                 Ok(path) => return Ok(path),
                 Err(error) => {
                     let attempt = Attempt::new(source, &error);
+                    teller.passed_over(&attempt.line);
                     self.note(&key, &attempt, weights.sources.get(index + 1));
                     attempts.push(attempt);
                     if let SourceError::Short(error) = error {
@@ -217,8 +227,11 @@ impl Shop {
             .find(|reader| reader.scheme() == source.scheme())
             .ok_or_else(|| SourceError::scheme(source))?;
         let tell = |done, total| teller.tell(source, done, total);
-        // Who waits sees which source is tried, also before the first byte.
-        tell(Bytes::ZERO, weights.size);
+        // Who waits sees which source is tried, also before the first byte; a file that is used where it lies is not
+        // fetched.
+        if !matches!(source, Source::File { .. }) {
+            tell(Bytes::ZERO, weights.size);
+        }
         match shelf {
             Some(shelf) => {
                 let place = shelf.place(source).await?;

@@ -21,6 +21,7 @@ use super::{
     shelf::{PARTIAL, RECORD, USED, is_partial},
     verified::{Look, Verified},
 };
+use crate::durable;
 
 /// The store's directory, looked at. Everything here may wait for the disk.
 #[derive(Debug)]
@@ -130,8 +131,13 @@ impl Stock {
                 }
                 removed += 1;
             }
-            if removed > before_shelf {
-                // It fails for one that is not empty.
+            let made = fs::metadata(&shelf).and_then(|found| found.modified());
+            let is_old = made
+                .ok()
+                .and_then(timestamp)
+                .is_some_and(|made| made < before);
+            if removed > before_shelf || is_old {
+                // It fails for one that is not empty. A younger one may be about to be written to.
                 drop(fs::remove_dir(&shelf));
             }
         }
@@ -209,12 +215,7 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn record(path: &Path) -> Option<Verified> {
-    let mut json = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(MAX_RECORD)
-        .read_to_end(&mut json)
-        .ok()?;
+    let json = durable::read(path, durable::SMALL).ok()?;
     serde_json::from_slice(&json).ok()
 }
 
@@ -232,4 +233,3 @@ fn timestamp(at: SystemTime) -> Option<Timestamp> {
 /// A person who stops a model over a week-end goes on with its download on Monday.
 pub(super) const ABANDONED_AFTER: Duration = Duration::from_secs(7 * 86_400);
 const SAMPLE: u64 = 64 << 10;
-const MAX_RECORD: u64 = 64 << 10;

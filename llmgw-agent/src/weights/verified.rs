@@ -50,7 +50,9 @@ pub(super) struct Stoppable<T> {
 impl Verified {
     /// The record at `path`, when there is one that can be read.
     pub(super) async fn read(path: &Path) -> Option<Self> {
-        let json = tokio::fs::read(path).await.ok()?;
+        let json = durable::read_aside(path.to_owned(), durable::SMALL)
+            .await
+            .ok()?;
         serde_json::from_slice(&json).ok()
     }
 

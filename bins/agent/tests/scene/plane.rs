@@ -40,6 +40,8 @@ pub(crate) struct Scene {
     pub(crate) dir: tempfile::TempDir,
     listener: TcpListener,
     pub(crate) spec: ReplicaSpec,
+    /// The engine that is wanted.
+    pub(crate) engine: WantedEngine,
     /// Flags for the daemon, besides those that every scene needs.
     pub(crate) flags: Vec<String>,
     /// Where the daemon keeps its things.
@@ -79,6 +81,7 @@ impl Scene {
         Self {
             listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             spec,
+            engine: WantedEngine::new("llamacpp".parse().unwrap(), EngineSource::Auto),
             flags: vec!["--llamacpp-path".into(), engine().display().to_string()],
             home: dir.path().join("home"),
             dir,
@@ -86,7 +89,13 @@ impl Scene {
     }
 
     pub(crate) fn start(&self) -> Child {
-        Command::new(env!("CARGO_BIN_EXE_llmgw-agent"))
+        self.command().spawn().unwrap()
+    }
+
+    /// The daemon of this node.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_llmgw-agent"));
+        command
             .args([
                 "run",
                 "--server",
@@ -99,9 +108,8 @@ impl Scene {
             .args(&self.flags)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
+            .kill_on_drop(true);
+        command
     }
 
     /// The next session whose agent still lives: one that was killed may have left a connection behind.
@@ -133,10 +141,7 @@ impl Scene {
         let desired = ToAgent::Desired(Box::new(DesiredState {
             epoch: 1,
             revision: 1,
-            engines: vec![WantedEngine::new(
-                "llamacpp".parse().unwrap(),
-                EngineSource::Auto,
-            )],
+            engines: vec![self.engine.clone()],
             replicas: replicas.to_vec(),
             weights: Default::default(),
         }));

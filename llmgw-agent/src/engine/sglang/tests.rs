@@ -1,6 +1,9 @@
 use std::path::Path;
 
-use llmgw_core::{cluster::catalog::GpuNeed, units::Bytes};
+use llmgw_core::{
+    cluster::catalog::{GpuNeed, KvCache},
+    units::Bytes,
+};
 use serde_json::json;
 
 use super::*;

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::io::Errno;
+use rustix::{fs::Access, io::Errno};
 
 use super::{
     CgroupError, Cgroups,
@@ -33,6 +33,18 @@ impl Cgroups {
         let groups = root.text("proc/self/cgroup").unwrap_or_default();
         let own = own_group(&groups, &mounts(&root))?;
         Self::beneath(&own, data_dir)
+    }
+
+    /// Whether the kernel would hold replicas to their memory beneath the group that this process is in, as far as
+    /// that can be told without making anything there.
+    ///
+    /// # Errors
+    /// When it would not: why.
+    pub fn outlook() -> Result<(), CgroupError> {
+        let root = Root::system();
+        let groups = root.text("proc/self/cgroup").unwrap_or_default();
+        let path = own_group(&groups, &mounts(&root))?;
+        offers_memory(path)
     }
 
     /// The same beneath a group that the caller names, and that the agent may write to.
@@ -79,7 +91,7 @@ impl Cgroups {
             text.push(b'\n');
         }
         let path = data_dir.join(REMEMBERED);
-        if fs::read(&path).is_ok_and(|before| before == text) {
+        if durable::read(&path, durable::SMALL).is_ok_and(|before| before == text) {
             return;
         }
         if let Err(error) = durable::write(&path, &text) {
@@ -91,7 +103,7 @@ impl Cgroups {
 
 /// The places of earlier lives that are still there.
 fn remembered(data_dir: &Path, current: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(data_dir.join(REMEMBERED)).unwrap_or_default();
+    let text = durable::read_text(&data_dir.join(REMEMBERED), durable::SMALL).unwrap_or_default();
     let places: BTreeSet<PathBuf> = text
         .lines()
         .map(PathBuf::from)
@@ -119,6 +131,20 @@ fn own_group(groups: &str, mounts: &[Mount]) -> Result<PathBuf, CgroupError> {
         return Err(elsewhere());
     }
     Ok(mount.point.join(inside))
+}
+
+/// Whether groups with limits of memory can be made beneath `path`.
+fn offers_memory(path: PathBuf) -> Result<(), CgroupError> {
+    if !words(&path.join("cgroup.controllers")).contains("memory") {
+        return Err(CgroupError::Uncounted { path });
+    }
+    match rustix::fs::access(&path, Access::WRITE_OK) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(CgroupError::Refused {
+            path,
+            source: error.into(),
+        }),
+    }
 }
 
 /// Asks the kernel to count and limit in the groups beneath `group`. What it refuses is not limited.
@@ -210,6 +236,18 @@ mod tests {
             let error = own_group(groups, &mounts).unwrap_err();
             assert!(error.to_string().contains(problem), "{error}");
         }
+    }
+
+    #[test]
+    fn a_group_without_the_memory_controller_or_the_right_to_write_is_told_before_it_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        let error = offers_memory(path.clone()).unwrap_err();
+        assert!(matches!(error, CgroupError::Uncounted { .. }), "{error}");
+        fs::write(path.join("cgroup.controllers"), "cpu pids\n").unwrap();
+        assert!(offers_memory(path.clone()).is_err());
+        fs::write(path.join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        offers_memory(path).unwrap();
     }
 
     #[test]

@@ -71,6 +71,7 @@ fn a_group_is_limited_as_far_as_the_kernel_limits() {
     assert_eq!(fake.holds("memory.oom.group"), "1");
     assert_eq!(fake.holds("pids.max"), "16384");
     assert_eq!(fake.cgroups.limited(), Some("memory and processes"));
+    assert_eq!(fake.cgroups.warning(), None);
 
     fs::remove_file(fake.group().join("memory.max")).unwrap();
     assert!(fake.cgroups.create(fake.replica, &limits).is_err());
@@ -78,6 +79,13 @@ fn a_group_is_limited_as_far_as_the_kernel_limits() {
     fake.says("pids.max", "");
     fake.cgroups.pids = false;
     fake.cgroups.create(fake.replica, &limits).unwrap();
+    let warning = fake.cgroups.warning().unwrap();
+    assert_eq!(warning.code, Warning::ENGINE_MEMORY_UNLIMITED);
+    assert!(
+        warning.text.contains("without the memory controller"),
+        "{}",
+        warning.text
+    );
     assert_eq!(fake.holds("pids.max"), "");
     assert_eq!(fake.cgroups.limited(), None);
 }
@@ -127,6 +135,18 @@ fn what_gives_way_is_not_counted_as_used() {
     let usage = fake.cgroups.usage(fake.replica).unwrap();
     assert_eq!(usage.held, Bytes(12_288));
     assert_eq!(fake.cgroups.usage(ReplicaId::generate()), None);
+}
+
+#[test]
+fn what_is_mapped_is_counted_as_held_and_what_was_only_read_is_not() {
+    let fake = Fake::new();
+    assert_eq!(fake.cgroups.resident(fake.replica), None);
+    fake.says("memory.current", "1000\n");
+    fake.says(
+        "memory.stat",
+        "anon 300\nfile 650\nactive_file 250\ninactive_file 400\nfile_mapped 200\n",
+    );
+    assert_eq!(fake.cgroups.resident(fake.replica), Some(Bytes(550)));
 }
 
 #[test]

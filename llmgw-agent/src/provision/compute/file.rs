@@ -1,10 +1,11 @@
 //! The model as a file, for as long as a check needs it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use llmgw_core::{error::Chain, gguf::check::CheckModel, id::ReplicaId};
@@ -28,6 +29,7 @@ impl ModelFile {
         let file = Self {
             path: directory.join(format!("{PREFIX}{id}.gguf")),
         };
+        in_use().insert(file.path.clone());
         let (model, path, directory) = (model.clone(), file.path.clone(), directory.to_owned());
         let written = spawn_blocking(move || {
             fs::create_dir_all(&directory)?;
@@ -58,28 +60,28 @@ impl Drop for ModelFile {
         {
             tracing::debug!(path = %self.path.display(), %error, "a check model is left");
         }
+        in_use().remove(&self.path);
     }
 }
 
-/// Removes models that no check can need any more.
+/// Removes models that no check needs: the directory is this process's alone, so that they are of an earlier one.
 fn sweep(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
     for entry in entries.flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let age = entry
-            .metadata()
-            .and_then(|found| found.modified())
-            .ok()
-            .and_then(|modified| modified.elapsed().ok());
-        if ours && age.is_some_and(|age| age > ABANDONED) {
+        if ours && !in_use().contains(&entry.path()) {
             // The next check tries again.
             fs::remove_file(entry.path()).ok();
         }
     }
 }
 
+/// The models of the checks that are under way in this process.
+fn in_use() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 const PREFIX: &str = "check-";
-/// Longer than any check takes.
-const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);

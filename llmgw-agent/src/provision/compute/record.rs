@@ -85,6 +85,13 @@ impl Record {
             .collect()
     }
 
+    /// Whether this build was ever seen to compute, with whatever weights.
+    pub(in crate::provision) async fn has_computed(&self) -> bool {
+        let this = self.clone();
+        let proven = spawn_blocking(move || this.read()).await;
+        proven.is_ok_and(|proven| !proven.cpu.is_empty() || !proven.gpu.is_empty())
+    }
+
     /// Keeps what was proven now.
     pub(in crate::provision) async fn keep(
         &self,

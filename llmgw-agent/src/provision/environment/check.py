@@ -1,9 +1,11 @@
 """Checks an environment that an engine is about to be started from, and says what it found.
 
-    check.py ENGINE LOCK|-
+    check.py ENGINE LOCK|- [files]
 
 Each stage says all that is wrong with it, a line of JSON each behind a mark, and then that it is done. What follows a
-stage that never says so is what ended the process. Nothing is changed and nothing is downloaded.
+stage that never says so is what ended the process. Nothing is changed and nothing is downloaded. With `files`, no code
+of the environment is run: its versions and the libraries that its objects need are looked at, which takes seconds
+instead of minutes.
 """
 
 import glob
@@ -191,8 +193,15 @@ def version(package, question):
     return {"says": cut(words[0] if words else lines[-1] if lines else ""), "metadata": wanted}
 
 
+def recorded(package):
+    """What the installed package is recorded to be."""
+    version = importlib.metadata.version(package).partition("+")[0]
+    return {"says": version, "metadata": version}
+
+
 def main():
     engine, lock = sys.argv[1], sys.argv[2]
+    files = sys.argv[3:] == ["files"]
     package, question = ENGINES[engine]
     site = next((path for path in sys.path if path.endswith("-packages")), None)
     stages = [
@@ -202,6 +211,8 @@ def main():
         ("import", lambda: compiled(package, site)),
         ("version", lambda: version(package, question)),
     ]
+    if files:
+        stages = [*stages[:2], ("version", lambda: recorded(package))]
     for stage, check in stages:
         say(stage, begun=True)
         try:

@@ -1,13 +1,14 @@
 //! What the script says that checks an environment, and what follows from it.
 
-use std::path::Path;
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
-use llmgw_core::{error::Chain, id::EngineName};
+use llmgw_core::{error::Chain, fingerprint::Fingerprint, id::EngineName};
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 
 use super::problem::{EnvironmentProblem, Stage};
 use crate::{
-    command::{Helper, HelperError, Listener, Patience},
+    command::{Helper, HelperError, Inherits, Listener, Patience},
     provision::{Shop, program::NOT_INHERITED},
 };
 
@@ -54,11 +55,43 @@ pub(super) struct Check<'a> {
     pub(super) directory: &'a Path,
 }
 
+/// How much of an environment is looked at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Depth {
+    /// Versions, and the libraries that its objects need.
+    Files,
+    /// Also what it does: devices, import, its own word.
+    Whole,
+}
+
 // === impl Check ===
 
 impl Check<'_> {
-    /// Runs the script to its end, or to its deadline.
+    /// Checks the whole environment; or its versions and libraries alone, when nothing has changed since it was last
+    /// found to be right: to import torch and an engine takes minutes of a processor, and tells nothing new then.
     pub(super) async fn run(&self, told: &(dyn Fn(String) + Send + Sync)) -> Findings {
+        let environment = self.python.ancestors().nth(2).map(Path::to_owned);
+        let looks = spawn_blocking(move || looks(environment.as_deref())).await;
+        let looks = looks.ok().flatten();
+        let key = self.python.to_owned();
+        let known = self.shop.checked_whole(&key);
+        let depth = if looks.is_some() && known == looks {
+            Depth::Files
+        } else {
+            Depth::Whole
+        };
+        let findings = self.look(depth, told).await;
+        match depth {
+            Depth::Whole if findings.problems.is_empty() => self.shop.keep_checked(key, looks),
+            // Whatever is wrong, next time all of it is looked at.
+            _ if !findings.problems.is_empty() => self.shop.keep_checked(key, None),
+            Depth::Whole | Depth::Files => {}
+        }
+        findings
+    }
+
+    /// Runs the script to its end, or to its deadline.
+    async fn look(&self, depth: Depth, told: &(dyn Fn(String) + Send + Sync)) -> Findings {
         let lock = self.lock.unwrap_or_else(|| Path::new("-"));
         let listener = |line: &str| {
             if let Some(line) = read(line)
@@ -75,15 +108,20 @@ impl Check<'_> {
             [("HF_HUB_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1")]
                 .map(|(name, value)| (name.into(), value.into())),
         );
+        let mut args = vec![
+            "-I".into(),
+            self.script.into(),
+            self.engine.as_str().into(),
+            lock.into(),
+        ];
+        if depth == Depth::Files {
+            args.push("files".into());
+        }
         let helper = Helper {
             program: self.python,
-            args: vec![
-                "-I".into(),
-                self.script.into(),
-                self.engine.as_str().into(),
-                lock.into(),
-            ],
+            args,
             env: &env,
+            inherits: Inherits::Basics,
             without: NOT_INHERITED,
             directory: self.directory,
             patience: Patience::Whole(self.shop.times.environment),
@@ -257,6 +295,43 @@ impl Findings {
     }
 }
 
+/// What an environment looks like: each of its files by size and time, and the driver that it finds. `None` when it can't
+/// be looked at whole.
+fn looks(environment: Option<&Path>) -> Option<Fingerprint> {
+    let mut text: Vec<String> = DRIVER_VERSIONS
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap_or_default())
+        .collect();
+    let mut waiting = vec![environment?.join("lib")];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).ok()? {
+            let entry = entry.ok()?;
+            let path = entry.path();
+            // Python keeps there what it has read, whenever it likes.
+            if entry.file_name() == "__pycache__" {
+                continue;
+            }
+            let found = entry.metadata().ok()?;
+            if found.is_dir() {
+                waiting.push(path);
+                continue;
+            }
+            if text.len() >= MOST_FILES {
+                return None;
+            }
+            text.push(format!(
+                "{} {} {}.{}",
+                path.display(),
+                found.len(),
+                found.mtime(),
+                found.mtime_nsec()
+            ));
+        }
+    }
+    text.sort();
+    Some(Fingerprint::of_bytes(text.join("\n").as_bytes()))
+}
+
 fn read(line: &str) -> Option<Line> {
     serde_json::from_str(line.strip_prefix(MARK)?).ok()
 }
@@ -265,6 +340,10 @@ fn read(line: &str) -> Option<Line> {
 const MARK: &str = "llmgw-check ";
 /// Five stages with at most twenty problems each.
 const MOST_LINES: usize = 200;
+/// Where a driver says which one it is: an environment that worked with the one before is tried again.
+const DRIVER_VERSIONS: [&str; 2] = ["/sys/module/nvidia/version", "/sys/module/amdgpu/version"];
+/// Environments of engines have up to about 60,000.
+const MOST_FILES: usize = 300_000;
 /// Libraries that come with the driver, and with nothing else.
 const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     command::Listener,
+    durable,
     facts::system,
     flight::Progress,
     provision::{ProvisionError, Shop, step},
@@ -179,7 +180,7 @@ impl Made<'_> {
     }
 
     async fn is_marked(&self) -> bool {
-        let Ok(marker) = fs::read(self.marker()).await else {
+        let Ok(marker) = durable::read_aside(self.marker(), durable::SMALL).await else {
             return false;
         };
         serde_json::from_slice::<Marker>(&marker).is_ok_and(|marker| {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use llmgw_core::cluster::{
     engine::{PassedOver, WantedEngine},
-    node::Warning,
+    node::{MajorMinor, Warning},
     release::{Asset, Release},
-    variant::{MinorVersion, Role, Variant},
+    variant::{Role, Variant},
 };
 
 use super::{ArchiveBuild, Build, Choice, Gpus, Machine, Plan, YOUNG, line};
@@ -155,7 +155,7 @@ fn by_machine(
 /// the driver's comes first; without one, the oldest of the same major version. What the guide promises, the
 /// check computes.
 fn supported(cuda: &[Variant], gpus: Gpus, tag: &str, plan: &mut Plan) -> Vec<Variant> {
-    let mut versions: Vec<MinorVersion> = cuda
+    let mut versions: Vec<MajorMinor> = cuda
         .iter()
         .filter_map(|variant| match variant {
             Variant::Cuda(version) => Some(*version),
@@ -258,8 +258,8 @@ fn wait_if_young(
 pub(in crate::provision) fn glibc_too_old(
     tag: &str,
     variant: &Variant,
-    need: MinorVersion,
-    have: MinorVersion,
+    need: MajorMinor,
+    have: MajorMinor,
 ) -> Warning {
     Warning {
         code: GLIBC_TOO_OLD.to_owned(),

@@ -18,7 +18,7 @@ const HOUR: i64 = 3_600_000;
 const BARE: Machine<'static> = Machine {
     architecture: "x86_64",
     configured: None,
-    glibc: Some(MinorVersion::new(2, 36)),
+    glibc: Some(MajorMinor::new(2, 36)),
     gpus: Gpus {
         nvidia: false,
         cuda: None,
@@ -34,7 +34,7 @@ fn with_driver(cuda: &str) -> Machine<'static> {
             cuda: Some(cuda.parse().unwrap()),
             others: false,
         },
-        glibc: Some(MinorVersion::new(2, 39)),
+        glibc: Some(MajorMinor::new(2, 39)),
         ..BARE
     }
 }
@@ -225,7 +225,7 @@ fn a_cuda_build_without_its_runtime_is_refused() {
 #[test]
 fn a_build_for_a_newer_c_library_is_passed_over_before_it_is_fetched() {
     let old = Machine {
-        glibc: Some(MinorVersion::new(2, 36)),
+        glibc: Some(MajorMinor::new(2, 36)),
         ..with_driver("13.3")
     };
     let with_gpus = plan(&of(release(48, ALL)), &old, None).unwrap();
@@ -240,7 +240,7 @@ fn a_build_for_a_newer_c_library_is_passed_over_before_it_is_fetched() {
     assert!(on_arm.passed_over[0].reason.contains("glibc 2.38"));
     // 2.4 is older than 2.38, though its text comes after.
     let ancient = Machine {
-        glibc: Some(MinorVersion::new(2, 4)),
+        glibc: Some(MajorMinor::new(2, 4)),
         ..arm
     };
     let on_ancient = plan(&of(release(48, ALL)), &ancient, None).unwrap();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{ANSWER, Place};
 use crate::{
-    command::{Helper, Listener, Patience},
+    command::{Helper, Inherits, Listener, Patience},
     python::Python,
 };
 
@@ -14,6 +14,7 @@ pub(super) async fn settings(python: &Python, place: &Place<'_>) -> Vec<(OsStrin
         program: &python.executable,
         args: vec!["-I".into(), "-c".into(), QUESTION.into()],
         env: place.env,
+        inherits: Inherits::PackageSettings,
         without: &[],
         directory: place.directory,
         patience: Patience::Whole(ANSWER),

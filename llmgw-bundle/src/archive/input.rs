@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{format::Format, reading::Reading};
-use crate::{digest::HashingReader, error::ArchiveError};
+use crate::{digest::HashingReader, error::ArchiveError, limits::Limits};
 
 /// An archive that is open, of a known format and length.
 #[derive(Debug)]
@@ -17,6 +17,19 @@ pub(super) struct Input<'a> {
     pub(super) format: Format,
     pub(super) file: File,
     pub(super) length: u64,
+}
+
+/// Finds out what an archive is, from its beginning and its name, and reads no more of it.
+///
+/// # Errors
+/// When it can't be opened, is none that is known here, or is called something else than it is.
+pub fn recognise(archive: &Path) -> Result<Format, ArchiveError> {
+    let reading = Reading {
+        archive,
+        limits: &Limits::default(),
+        cancelled: &|| false,
+    };
+    Input::open(reading).map(|input| input.format)
 }
 
 /// A part of a file, read without moving what others read.

@@ -5,35 +5,45 @@
 //! service alone.
 
 mod body;
+mod caller;
 mod decisions;
+mod events;
 mod fleet;
 mod listener;
+mod metrics;
 mod models;
+mod openapi;
+mod orders;
 mod refusal;
+mod routes;
 mod tenancy;
 mod token;
 mod watch;
 mod weights;
 
-use axum::{
-    Router, middleware,
-    routing::{delete, get, post},
-};
-use llmgw_core::control::Control;
+use std::sync::Arc;
+
+use axum::{Extension, Router, middleware};
+use llmgw_core::{control::Control, gateway::Numbers};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use self::{listener::AdminConfig, token::AdminToken};
+use self::{caller::Door, events::Streaming, openapi::Described};
+pub use self::{caller::RoleTokens, listener::AdminConfig, routes::Operation, token::AdminToken};
 
 /// What the admin API needs.
 #[derive(Clone, Debug)]
 pub struct AdminDeps {
     /// Who answers.
     pub control: Control,
-    /// Who may ask.
+    /// Who may ask all.
     pub token: AdminToken,
+    /// Who else may ask what; nobody when absent.
+    pub roles: Option<RoleTokens>,
     /// How it treats those who connect.
     pub config: AdminConfig,
+    /// The gateway whose numbers `/metrics` tells along; none where there is no gateway in this process.
+    pub gateway: Option<Numbers>,
 }
 
 // === impl AdminDeps ===
@@ -45,7 +55,9 @@ impl AdminDeps {
         Self {
             control,
             token: AdminToken::new(token),
+            roles: None,
             config: AdminConfig::default(),
+            gateway: None,
         }
     }
 }
@@ -56,38 +68,44 @@ impl AdminDeps {
 /// future cuts all connections off.
 pub async fn serve(listener: TcpListener, deps: AdminDeps, stop: CancellationToken) {
     let config = deps.config.clone();
-    listener::serve(listener, router(deps), config, stop).await;
+    let router = streaming(deps, stop.clone());
+    listener::serve(listener, router, config, stop).await;
 }
 
-/// The admin API as a service. Every path needs the token; every answer is JSON and has an `x-request-id`.
+/// The admin API as a service. Every path needs a token; every answer but that of `/metrics` is JSON, or a stream of
+/// events, and each has an `x-request-id`.
 pub fn router(deps: AdminDeps) -> Router {
-    let AdminDeps { control, token, .. } = deps;
-    Router::new()
-        .route("/api/v1/summary", get(fleet::summary))
-        .route("/api/v1/nodes", get(fleet::nodes))
-        .route("/api/v1/engines", get(fleet::engines))
-        .route("/api/v1/replicas", get(fleet::replicas))
-        .route("/api/v1/usage", get(fleet::usage))
-        .route("/api/v1/keys", get(tenancy::keys).post(tenancy::create_key))
-        .route("/api/v1/keys/{id}", delete(tenancy::revoke_key))
-        .route("/api/v1/settings", get(tenancy::settings))
-        .route("/api/v1/jobs", get(tenancy::jobs))
-        .route("/api/v1/audit", get(tenancy::audit))
-        .route("/api/v1/weights/orphans", get(weights::orphans))
-        .route("/api/v1/weights/collect", post(weights::collect))
-        .route("/api/v1/plan", post(fleet::plan))
-        .route("/api/v1/snapshot", get(fleet::snapshot))
-        .route("/api/v1/explain-placement", get(models::explain))
-        .route("/api/v1/decisions", get(decisions::decisions))
-        .route("/api/v1/models", get(models::list).post(models::add))
-        // Names may contain `/`, so that they may take several segments.
-        .route(
-            "/api/v1/models/{*name}",
-            delete(models::remove).post(models::act),
-        )
-        .with_state(control)
+    streaming(deps, CancellationToken::new())
+}
+
+/// All that can be asked, in the order of the table.
+#[must_use]
+pub fn operations() -> Vec<Operation> {
+    routes::table().into_parts().1
+}
+
+/// The service; what it streams ends with `stop`.
+fn streaming(deps: AdminDeps, stop: CancellationToken) -> Router {
+    let AdminDeps {
+        control,
+        token,
+        roles,
+        gateway,
+        config: _,
+    } = deps;
+    let door = Door {
+        control,
+        token,
+        roles,
+    };
+    let (router, operations) = routes::table().into_parts();
+    let described = Described(Arc::new(openapi::describe(&operations)));
+    router
         .fallback(refusal::unknown_path)
         .method_not_allowed_fallback(refusal::wrong_method)
-        .layer(middleware::from_fn_with_state(token, token::check))
+        .layer(Extension(metrics::Gateway(gateway)))
+        .layer(Extension(described))
+        .layer(Extension(Streaming(stop)))
+        .layer(middleware::from_fn_with_state(door, caller::check))
         .layer(middleware::from_fn(watch::observe))
 }

@@ -12,7 +12,7 @@ use llmgw_core::{
     cluster::{catalog::Model, engine::WantedEngine, weights::WeightsOrders},
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable},
-    id::ReplicaId,
+    id::{ModelName, ReplicaId},
     keys::HashingKey,
     store::{self, Epoch, Store},
 };
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admin::{self, AdminConfig, AdminDeps, AdminToken},
+    admin::{self, AdminConfig, AdminDeps, AdminToken, RoleTokens},
     cluster,
     data_dir::DataDir,
     descriptors::{self, bounded_connections},
@@ -74,6 +74,7 @@ pub struct Server {
     admin: TcpListener,
     agents: Option<(TcpListener, Admission)>,
     admin_token: String,
+    hashing_key: HashingKey,
     first_key: FirstKey,
     releases: Option<Releases>,
 }
@@ -210,6 +211,7 @@ impl ServerConfig {
             admin,
             agents,
             admin_token,
+            hashing_key,
             first_key,
             releases,
         })
@@ -238,6 +240,7 @@ impl Server {
             admin,
             agents,
             admin_token,
+            hashing_key,
             releases,
             ..
         } = self;
@@ -255,6 +258,7 @@ impl Server {
             .transpose()?;
 
         let load = gateway.load();
+        let numbers = gateway.numbers();
         let cut = gateway.cut();
         let serving = gateway.serve(clients, drain.clone());
         fronts.spawn(async move {
@@ -270,7 +274,12 @@ impl Server {
         let deps = AdminDeps {
             control: handle.control(),
             token: AdminToken::new(&admin_token),
+            roles: Some(RoleTokens {
+                hashing_key,
+                ring: handle.tokens(),
+            }),
             config: AdminConfig::default(),
+            gateway: Some(numbers),
         };
         let serving = admin::serve(admin, deps, drain.clone());
         fronts.spawn(cut.clone().run_until_cancelled_owned(serving));
@@ -399,6 +408,15 @@ impl Running {
 impl Traffic for GatewayTraffic {
     fn outstanding(&self, replica: ReplicaId) -> u64 {
         self.0.in_flight_of(replica)
+    }
+
+    fn calls(&self, replica: ReplicaId) -> (u64, u64) {
+        let load = self.0.replica(replica);
+        load.map_or((0, 0), |load| (load.requests, load.failures))
+    }
+
+    fn waiting(&self, model: &ModelName) -> u64 {
+        self.0.waiting_for(model)
     }
 
     fn requests(&self) -> u64 {

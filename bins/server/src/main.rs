@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use clap::Parser;
+use llmgw_core::terminal::lines;
 use llmgw_server::{
     args::{ServerArgs, Surroundings},
     fault::Fault,
@@ -116,7 +117,7 @@ fn announce(running: &Running, secret: Option<&str>) {
 
 #[expect(clippy::print_stderr, reason = "a daemon tells its operator on stderr")]
 fn report(line: &str) {
-    eprintln!("{line}");
+    eprintln!("{}", lines(line));
 }
 
 /// Agents on this machine reconnect within a second or two of a restart.

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use llmgw_core::{
     clock::{Clock, Timestamp},
     cluster::{
-        engine::{EngineSource, WantedEngine},
+        engine::WantedEngine,
         release::{Release, Resolution},
     },
     error::{Chain, Coded as _, Retry},
@@ -25,6 +25,8 @@ use crate::fault::Fault;
 pub(crate) struct Releases {
     client: ReleaseClient,
     clock: Arc<dyn Clock>,
+    /// What the settings say, with what they say of releases themselves.
+    settings: Vec<WantedEngine>,
     wanted: Vec<WantedEngine>,
     known: BTreeMap<String, Known>,
 }
@@ -57,6 +59,7 @@ impl Releases {
         Ok(Self {
             client,
             clock,
+            settings: wanted.clone(),
             wanted,
             known: BTreeMap::new(),
         })
@@ -64,7 +67,7 @@ impl Releases {
 
     /// What nodes are told before anything is known.
     pub(crate) fn asking(wanted: &[WantedEngine]) -> Vec<WantedEngine> {
-        let asked = |one: &WantedEngine| match needs_release(one) {
+        let asked = |one: &WantedEngine| match one.comes_from_releases() {
             true => WantedEngine {
                 release: Some(Resolution::Asking),
                 ..one.clone()
@@ -77,7 +80,10 @@ impl Releases {
     /// Asks, tells, and asks again when it is time, until `stop`.
     pub(crate) async fn keep(mut self, handle: ControllerHandle, stop: CancellationToken) {
         let mut told = Vec::new();
-        while self.wanted.iter().any(needs_release) {
+        let mut wanted = handle.engines_wanted();
+        loop {
+            let chosen = wanted.borrow_and_update().clone();
+            self.want(chosen);
             let Some(wait) = stop.run_until_cancelled(self.look()).await else {
                 return;
             };
@@ -88,9 +94,25 @@ impl Releases {
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
+                // An operator has chosen another.
+                changed = wanted.changed() => if changed.is_err() {
+                    return;
+                },
                 () = stop.cancelled() => return,
             }
         }
+    }
+
+    /// Looks up these from now on; what is known of versions that nobody wants any more is forgotten.
+    fn want(&mut self, wanted: Vec<WantedEngine>) {
+        let with_release = |one: WantedEngine| WantedEngine {
+            release: one.release_in(&self.settings),
+            ..one
+        };
+        self.wanted = wanted.into_iter().map(with_release).collect();
+        let wanted = &self.wanted;
+        self.known
+            .retain(|version, _| wanted.iter().any(|one| one.version() == version));
     }
 
     /// Asks for what it is time to ask for, and says how long nothing need be asked.
@@ -98,7 +120,7 @@ impl Releases {
         let versions: Vec<String> = self
             .wanted
             .iter()
-            .filter(|one| needs_release(one))
+            .filter(|one| one.comes_from_releases())
             .map(|one| one.version().to_owned())
             .collect();
         let mut wait = OLD;
@@ -160,7 +182,10 @@ impl Releases {
 
     fn told(&self) -> Vec<WantedEngine> {
         let with_release = |one: &WantedEngine| {
-            let known = self.known.get(one.version()).filter(|_| needs_release(one));
+            let known = self
+                .known
+                .get(one.version())
+                .filter(|_| one.comes_from_releases());
             WantedEngine {
                 release: known
                     .map(|known| known.resolution.clone())
@@ -204,11 +229,6 @@ fn failed(version: &str, error: &ReleaseError, before: Option<Known>, at: Durati
     }
 }
 
-/// Whether its builds come from a list of releases.
-fn needs_release(wanted: &WantedEngine) -> bool {
-    wanted.has_releases() && matches!(wanted.source, EngineSource::Auto | EngineSource::Github)
-}
-
 /// A young release still gains files; an old one hardly changes.
 fn pause(release: &Release, now: Timestamp) -> Duration {
     let young = release
@@ -226,7 +246,7 @@ const FAILED: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use llmgw_core::clock::ManualClock;
+    use llmgw_core::{clock::ManualClock, cluster::engine::EngineSource};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,

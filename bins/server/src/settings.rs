@@ -301,8 +301,9 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
     };
     let context = number("context")?;
     let parallel = number("parallel")?;
-    // What a hub or a web server has is read before it is placed; what lies elsewhere is for a person to say.
-    let can_be_estimated = !matches!(parsed, Source::File { .. } | Source::Pip { .. });
+    // What a hub or a web server has is read before it is placed, and a node tells of a file that it has; what is in a
+    // package is for a person to say.
+    let can_be_estimated = !matches!(parsed, Source::Pip { .. });
     let memory: Option<Bytes> = match fields.remove("memory") {
         Some(text) => Some(
             text.parse()
@@ -329,6 +330,9 @@ pub fn model_flag(text: &str) -> Result<Model, Fault> {
         size: None,
         files: Vec::new(),
         replicas: None,
+        min_replicas: None,
+        max_replicas: None,
+        idle_timeout: None,
         profiles: vec![ProfileDefinition {
             context,
             parallel,
@@ -380,6 +384,11 @@ mod tests {
         assert_eq!(read("models: []").unwrap().policy, PolicyName::Scarcity);
         let spread = read("placement: {policy: spread}").unwrap();
         assert_eq!(spread.policy, PolicyName::Spread);
+        for spelled in ["best_fit", "best-fit"] {
+            let read = read(&format!("placement: {{policy: {spelled}}}")).unwrap();
+            assert_eq!(read.policy, PolicyName::BestFit);
+            assert_eq!(read.policy.to_string(), "best_fit");
+        }
         let error = read("placement: {policy: random}").unwrap_err().render();
         assert!(
             error.contains("random") && error.contains("best_fit"),
@@ -439,7 +448,7 @@ mod tests {
     #[test]
     fn a_model_flag_that_cannot_be_right_is_refused_with_what_is_wrong() {
         for (text, says) in [
-            ("tiny=file:/m.gguf", "memory is missing"),
+            ("tiny=pip:p==1/m.gguf", "memory is missing"),
             (
                 "tiny=file:/m.gguf,memory=much",
                 "memory: \"much\" is not a size",

@@ -21,6 +21,9 @@ pub fn model() -> Result<Model, DefinitionError> {
         size: Some(Bytes(SIZE)),
         files: Vec::new(),
         replicas: Some(1),
+        min_replicas: None,
+        max_replicas: None,
+        idle_timeout: None,
         profiles: vec![ProfileDefinition {
             context: Some(2_048),
             parallel: Some(4),

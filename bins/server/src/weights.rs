@@ -21,7 +21,8 @@ use llmgw_core::{
     fingerprint::Fingerprint,
 };
 use llmgw_sched::{
-    controller::findings::{Findings, NotFound, WeightsReader},
+    conductor::findings::{Findings, NotFound},
+    controller::findings::WeightsReader,
     fit::{Shape, ShapeError},
 };
 use serde::{Deserialize, Serialize};

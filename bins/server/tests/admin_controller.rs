@@ -124,6 +124,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
         },
         provision: Vec::new(),
         weights: None,
+        headers: Vec::new(),
         replicas: Vec::new(),
     }));
     for frame in [hello, report] {

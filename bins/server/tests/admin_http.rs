@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
+        orders::{LogView, NodeStateView, NodeUse},
         whatif::{Change, Outcome, Snapshot},
     },
     control::{Control, ControlError, Fleet},
@@ -507,6 +508,18 @@ impl Fleet for Silent {
     }
 
     async fn replicas(&self, _: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn use_node(&self, _: &str, _: NodeUse, _: &str) -> Result<NodeStateView, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn approve(&self, _: &str) -> Result<NodeStateView, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn logs(&self, _: &ModelName) -> Result<Vec<LogView>, ControlError> {
         std::future::pending().await
     }
 

@@ -62,7 +62,7 @@ async fn a_failure_keeps_its_code_message_and_hint() {
         let failure = ControlError::new(code, "the store is away").with_hint("wait for it");
         memory.fail_with(Some(failure.clone()));
         assert_eq!(control.fleet.nodes().await.unwrap_err(), failure);
-        assert_eq!(control.accounts.usage().await.unwrap_err(), failure);
+        assert_eq!(control.holds.holds().await.unwrap_err(), failure);
     }
 }
 

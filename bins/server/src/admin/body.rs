@@ -21,6 +21,9 @@ use super::refusal::Refusal;
 /// A JSON body of at most 1 MiB, read as `T`; an error names the field.
 pub(super) struct JsonBody<T>(pub(super) T);
 
+/// A JSON body of at most 64 KiB, read as `T`; an error names the field.
+pub(super) struct SmallBody<T>(pub(super) T);
+
 /// The body of a request that needs none: read, bounded to 64 KiB, and not looked at.
 pub(super) struct NoBody;
 
@@ -48,13 +51,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
-        if !is_json(request.headers()) {
-            let error = invalid("the body is not said to be JSON")
-                .with_hint("send it with `content-type: application/json`");
-            return Err(Refusal::from(error).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
-        }
-        let bytes = read(request.into_body(), MAX_DEFINITION).await?;
-        parse(&bytes).map(Self)
+        json(request, MAX_DEFINITION).await.map(Self)
+    }
+}
+
+// === impl SmallBody ===
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for SmallBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        json(request, MAX_OTHER).await.map(Self)
     }
 }
 
@@ -97,6 +104,16 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
             .map_err(|error| invalid(format!("name: {}", error.body_text())))?;
         Ok(Self(rest))
     }
+}
+
+async fn json<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, Refusal> {
+    if !is_json(request.headers()) {
+        let error = invalid("the body is not said to be JSON")
+            .with_hint("send it with `content-type: application/json`");
+        return Err(Refusal::from(error).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let bytes = read(request.into_body(), limit).await?;
+    parse(&bytes)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -2,21 +2,17 @@
 
 use axum::{
     Json,
-    extract::{Query, State, rejection::QueryRejection},
+    extract::{Query, rejection::QueryRejection},
 };
-use llmgw_core::{
-    api::decision::Decision,
-    control::{Control, ControlError},
-    error::Code,
-};
+use llmgw_core::{api::decision::Decision, control::ControlError, error::Code};
 use serde::Deserialize;
 
-use super::{body::model_name, refusal::Refusal};
+use super::{body::model_name, caller::Asked, refusal::Refusal};
 
 /// `?model=&after=&limit=`; all may be absent, nothing else may be asked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct Page {
     model: Option<String>,
     #[serde(default)]
     after: u64,
@@ -24,10 +20,10 @@ pub(super) struct Asked {
 }
 
 pub(super) async fn decisions(
-    State(control): State<Control>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Asked(control): Asked,
+    asked: Result<Query<Page>, QueryRejection>,
 ) -> Result<Json<Vec<Decision>>, Refusal> {
-    let Query(Asked {
+    let Query(Page {
         model,
         after,
         limit,

@@ -1,55 +1,115 @@
-//! `summary`, `nodes`, `engines`, `replicas`, `usage`: what is; `plan`: what would be; `snapshot`: what that is planned
+//! `summary`, `nodes`, `replicas`, `usage`, `logs`: what is; `plan`: what would be; `snapshot`: what that is planned
 //! from.
 
-use axum::{Json, extract::State};
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Query, rejection::QueryRejection},
+};
 use llmgw_core::{
     api::{
-        admin::{EngineView, NodeView, ReplicaView, Summary, UsageView},
+        admin::{NodeView, ReplicaView, Summary, UsageBy, UsageView},
+        orders::LogView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
-    control::{Control, engines as engines_of},
+    control::ControlError,
+    error::Code,
+    units::Span,
 };
+use serde::Deserialize;
 
 use super::{
     body::{JsonBody, ModelQuery},
+    caller::Asked,
     refusal::Refusal,
 };
 
-pub(super) async fn summary(State(control): State<Control>) -> Result<Json<Summary>, Refusal> {
+pub(super) async fn summary(Asked(control): Asked) -> Result<Json<Summary>, Refusal> {
     Ok(Json(control.fleet.summary().await?))
 }
 
-pub(super) async fn nodes(State(control): State<Control>) -> Result<Json<Vec<NodeView>>, Refusal> {
+pub(super) async fn nodes(Asked(control): Asked) -> Result<Json<Vec<NodeView>>, Refusal> {
     Ok(Json(control.fleet.nodes().await?))
 }
 
-pub(super) async fn engines(
-    State(control): State<Control>,
-) -> Result<Json<Vec<EngineView>>, Refusal> {
-    let wanted = control.settings.settings().await?.engines;
-    let nodes = control.fleet.nodes().await?;
-    Ok(Json(engines_of(&wanted, &nodes)))
-}
-
 pub(super) async fn replicas(
-    State(control): State<Control>,
+    Asked(control): Asked,
     ModelQuery(model): ModelQuery,
 ) -> Result<Json<Vec<ReplicaView>>, Refusal> {
     Ok(Json(control.fleet.replicas(model.as_ref()).await?))
 }
 
-pub(super) async fn usage(State(control): State<Control>) -> Result<Json<Vec<UsageView>>, Refusal> {
-    Ok(Json(control.accounts.usage().await?))
+/// `?by=&since=`; both may be absent, nothing else may be asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskedUsage {
+    by: Option<String>,
+    since: Option<String>,
 }
 
-pub(super) async fn snapshot(State(control): State<Control>) -> Result<Json<Snapshot>, Refusal> {
+pub(super) async fn usage(
+    Asked(control): Asked,
+    asked: Result<Query<AskedUsage>, QueryRejection>,
+) -> Result<Json<Vec<UsageView>>, Refusal> {
+    let Query(AskedUsage { by, since }) = asked.map_err(|error| {
+        ControlError::new(Code::InvalidRequest, error.body_text())
+            .with_hint("ask for usage?by=key&since=24h")
+    })?;
+    let by = match by.as_deref() {
+        None => UsageBy::Both,
+        Some("model") => UsageBy::Model,
+        Some("key") => UsageBy::Key,
+        Some(other) => {
+            let short: String = other.chars().take(64).collect();
+            let message = format!("by: {short:?} is no level that usage is summed up by");
+            return Err(ControlError::new(Code::InvalidRequest, message)
+                .with_hint("there are model and key; keys are of no team so far")
+                .into());
+        }
+    };
+    let since = match since {
+        None => DAY,
+        Some(text) => {
+            let span: Result<Span, _> = text.parse();
+            let span = span.map_err(|error| {
+                ControlError::new(Code::InvalidRequest, format!("since: {error}"))
+            })?;
+            if span.0.is_zero() {
+                let message = "since: it is no length of time";
+                return Err(ControlError::new(Code::InvalidRequest, message)
+                    .with_hint("write for example 24h")
+                    .into());
+            }
+            span.0
+        }
+    };
+    Ok(Json(control.accounts.usage(by, since).await?))
+}
+
+/// The last lines of the engines of one model.
+pub(super) async fn logs(
+    Asked(control): Asked,
+    ModelQuery(model): ModelQuery,
+) -> Result<Json<Vec<LogView>>, Refusal> {
+    let model = model.ok_or_else(|| {
+        ControlError::new(Code::MissingField, "model: missing from the query")
+            .with_hint("ask for logs?model=NAME")
+    })?;
+    Ok(Json(control.fleet.logs(&model).await?))
+}
+
+pub(super) async fn snapshot(Asked(control): Asked) -> Result<Json<Snapshot>, Refusal> {
     Ok(Json(control.fleet.snapshot().await?))
 }
 
 /// Asks, and changes nothing.
 pub(super) async fn plan(
-    State(control): State<Control>,
+    Asked(control): Asked,
     JsonBody(WhatIf { changes }): JsonBody<WhatIf>,
 ) -> Result<Json<Outcome>, Refusal> {
     Ok(Json(control.fleet.plan(&changes).await?))
 }
+
+/// What is summed up when nobody says since when.
+const DAY: Duration = Duration::from_secs(86_400);

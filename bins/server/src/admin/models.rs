@@ -1,25 +1,33 @@
 //! `models`, `explain-placement`: what should run, and why it does not.
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::{FromRequest as _, Request},
+    response::{IntoResponse as _, Response},
+};
 use http::Uri;
 use llmgw_core::{
-    api::admin::{Added, Explanation, ModelView, Removed, Retried},
-    cluster::catalog::ModelDefinition,
-    control::{Control, ControlError},
+    api::{
+        admin::{Added, Explanation, ModelView, Removed, Retried},
+        orders::CapacityRequest,
+    },
+    cluster::{capacity::Capacity, catalog::ModelDefinition},
+    control::ControlError,
     error::Code,
 };
 
 use super::{
-    body::{JsonBody, ModelPath, ModelQuery, NoBody, model_name},
+    body::{JsonBody, ModelPath, ModelQuery, NoBody, SmallBody, model_name},
+    caller::Asked,
     refusal::{Refusal, unknown_path},
 };
 
-pub(super) async fn list(State(control): State<Control>) -> Result<Json<Vec<ModelView>>, Refusal> {
+pub(super) async fn list(Asked(control): Asked) -> Result<Json<Vec<ModelView>>, Refusal> {
     Ok(Json(control.catalog.models().await?))
 }
 
 pub(super) async fn add(
-    State(control): State<Control>,
+    Asked(control): Asked,
     JsonBody(definition): JsonBody<ModelDefinition>,
 ) -> Result<Json<Added>, Refusal> {
     let added = control.catalog.add(definition).await?;
@@ -27,7 +35,7 @@ pub(super) async fn add(
 }
 
 pub(super) async fn remove(
-    State(control): State<Control>,
+    Asked(control): Asked,
     ModelPath(path): ModelPath,
     NoBody: NoBody,
 ) -> Result<Json<Removed>, Refusal> {
@@ -38,25 +46,58 @@ pub(super) async fn remove(
 
 /// `POST models/{name}/ACTION`: the last segment is the action, all before it are the name.
 pub(super) async fn act(
-    State(control): State<Control>,
+    Asked(control): Asked,
     uri: Uri,
     ModelPath(path): ModelPath,
-    NoBody: NoBody,
-) -> Result<Json<Retried>, Refusal> {
-    // The path as it was sent decides: in `a%2Fretry` the slash belongs to a name.
-    let name = path
-        .strip_suffix("/retry")
-        .filter(|_| uri.path().ends_with("/retry"));
-    let Some(name) = name else {
+    request: Request,
+) -> Result<Response, Refusal> {
+    let Some((name, action)) = parted(&path, &uri) else {
         return Err(unknown_path(uri).await);
     };
-    let retried = model_name("name", name)?;
-    control.catalog.retry(&retried).await?;
-    Ok(Json(Retried { retried }))
+    let name = || model_name("name", name);
+    match action {
+        "retry" => {
+            NoBody::from_request(request, &()).await?;
+            let retried = name()?;
+            control.catalog.retry(&retried).await?;
+            Ok(Json(Retried { retried }).into_response())
+        }
+        "roll" => {
+            NoBody::from_request(request, &()).await?;
+            Ok(Json(control.catalog.roll(&name()?).await?).into_response())
+        }
+        "scale" => {
+            let SmallBody(scale) = SmallBody::from_request(request, &()).await?;
+            Ok(Json(control.catalog.scale(&name()?, scale).await?).into_response())
+        }
+        _ => Err(unknown_path(uri).await),
+    }
+}
+
+/// `PUT models/{name}/capacity`.
+pub(super) async fn put(
+    Asked(control): Asked,
+    uri: Uri,
+    ModelPath(path): ModelPath,
+    request: Request,
+) -> Result<Json<Capacity>, Refusal> {
+    let Some((name, "capacity")) = parted(&path, &uri) else {
+        return Err(unknown_path(uri).await);
+    };
+    let JsonBody(CapacityRequest { measurement }) = JsonBody::from_request(request, &()).await?;
+    let name = model_name("name", name)?;
+    Ok(Json(control.capacities.record(&name, measurement).await?))
+}
+
+/// A name and what stands behind it. The path as it was sent decides: in `a%2Fretry` the slash belongs to a name.
+fn parted<'p>(path: &'p str, uri: &Uri) -> Option<(&'p str, &'p str)> {
+    let (name, action) = path.rsplit_once('/')?;
+    let sent = uri.path().rsplit_once('/')?.1;
+    (sent == action).then_some((name, action))
 }
 
 pub(super) async fn explain(
-    State(control): State<Control>,
+    Asked(control): Asked,
     ModelQuery(model): ModelQuery,
 ) -> Result<Json<Explanation>, Refusal> {
     let model = model.ok_or_else(|| {

@@ -94,14 +94,16 @@ fn status(code: Code) -> StatusCode {
         Code::ModelUnplaceable
         | Code::ModelParked
         | Code::ModelLoading
+        | Code::ModelOff
         | Code::QueueFull
         | Code::ShuttingDown
         | Code::Unavailable
         | Code::Fenced => StatusCode::SERVICE_UNAVAILABLE,
+        Code::NoStore => StatusCode::NOT_IMPLEMENTED,
         Code::UpstreamError | Code::UpstreamDisconnected | Code::VerificationFailed => {
             StatusCode::BAD_GATEWAY
         }
-        Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::UpstreamTimeout | Code::ActivationTimeout => StatusCode::GATEWAY_TIMEOUT,
         // `Code` may grow; what has no status of its own is our own mistake.
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -2,19 +2,20 @@
 
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
 };
 use llmgw_core::{
     api::admin::{CreatedKey, JobView, KeyRequest, KeyView, Revoked, SettingsView},
     cluster::audit::AuditEntry,
-    control::{Control, ControlError},
+    control::ControlError,
     error::Code,
     id::KeyId,
 };
 use serde::Deserialize;
 
 use super::{
-    body::{JsonBody, NoBody},
+    body::{NoBody, SmallBody},
+    caller::Asked,
     refusal::Refusal,
 };
 
@@ -27,19 +28,19 @@ pub(super) struct Page {
     limit: Option<u32>,
 }
 
-pub(super) async fn keys(State(control): State<Control>) -> Result<Json<Vec<KeyView>>, Refusal> {
+pub(super) async fn keys(Asked(control): Asked) -> Result<Json<Vec<KeyView>>, Refusal> {
     Ok(Json(control.tenancy.keys().await?))
 }
 
 pub(super) async fn create_key(
-    State(control): State<Control>,
-    JsonBody(KeyRequest { name }): JsonBody<KeyRequest>,
+    Asked(control): Asked,
+    SmallBody(KeyRequest { name }): SmallBody<KeyRequest>,
 ) -> Result<Json<CreatedKey>, Refusal> {
     Ok(Json(control.tenancy.create_key(&name).await?))
 }
 
 pub(super) async fn revoke_key(
-    State(control): State<Control>,
+    Asked(control): Asked,
     Path(id): Path<String>,
     NoBody: NoBody,
 ) -> Result<Json<Revoked>, Refusal> {
@@ -50,18 +51,16 @@ pub(super) async fn revoke_key(
     Ok(Json(Revoked { revoked }))
 }
 
-pub(super) async fn settings(
-    State(control): State<Control>,
-) -> Result<Json<SettingsView>, Refusal> {
+pub(super) async fn settings(Asked(control): Asked) -> Result<Json<SettingsView>, Refusal> {
     Ok(Json(control.settings.settings().await?))
 }
 
-pub(super) async fn jobs(State(control): State<Control>) -> Result<Json<Vec<JobView>>, Refusal> {
+pub(super) async fn jobs(Asked(control): Asked) -> Result<Json<Vec<JobView>>, Refusal> {
     Ok(Json(control.jobs.jobs().await?))
 }
 
 pub(super) async fn audit(
-    State(control): State<Control>,
+    Asked(control): Asked,
     page: Result<Query<Page>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {
     let Query(Page { after, limit }) = page.map_err(|error| {

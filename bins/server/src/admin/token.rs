@@ -1,18 +1,10 @@
-//! Who may ask: the holder of the admin token.
+//! The admin token of the data directory.
 
 use std::fmt;
 
-use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
 use http::{HeaderMap, header::AUTHORIZATION};
-use llmgw_core::{control::ControlError, error::Code};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-
-use super::refusal::Refusal;
 
 /// The admin token's digest: enough to know the token again, not to say it.
 #[derive(Clone)]
@@ -31,7 +23,7 @@ impl AdminToken {
     }
 
     /// Whether `presented` is the token. Takes the same time for every wrong one; an empty one never is.
-    fn admits(&self, presented: &str) -> bool {
+    pub(super) fn admits(&self, presented: &str) -> bool {
         let digest: [u8; 32] = Sha256::digest(presented).into();
         !presented.is_empty() && bool::from(digest.ct_eq(&self.0))
     }
@@ -43,24 +35,8 @@ impl fmt::Debug for AdminToken {
     }
 }
 
-/// Lets a request through that carries the token.
-pub(super) async fn check(
-    State(token): State<AdminToken>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let message = match bearer(request.headers()) {
-        Some(presented) if token.admits(presented) => return next.run(request).await,
-        Some(_) => "that is not the admin token",
-        None => "the admin token is missing",
-    };
-    let error = ControlError::new(Code::InvalidApiKey, message).with_hint(
-        "the token is in admin.token in the data directory; send it as `Authorization: Bearer TOKEN`",
-    );
-    Refusal::from(error).into_response()
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// What a request presents.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme

@@ -1,38 +1,13 @@
 //! `llmgw-server` and `llmgw-agent` as separate processes, with the real engine.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test may fail by panicking, and waits as a user would wait"
-)]
-
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
+    path::Path,
+    process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
-
-const SERVER: &str = env!("CARGO_BIN_EXE_llmgw-server");
-
-/// The agent's binary, which is built beside the server's.
-fn agent() -> PathBuf {
-    let path = Path::new(SERVER).with_file_name("llmgw-agent");
-    assert!(path.exists(), "build it first: cargo build -p llmgw-agentd");
-    path
-}
-
-/// A process and what it says on stderr.
-struct Process {
-    child: Child,
-    lines: Receiver<String>,
-    seen: Vec<String>,
-}
+use super::process::{Process, SERVER, agent, end, environ, http, is_launcher, processes};
 
 /// A server with known ports, and an agent beside it.
 struct Pair {
@@ -64,12 +39,10 @@ fn apart_they_reach_the_same_and_each_survives_the_other_real_engine() {
     assert_eq!(pair.replica(), replica);
     assert!(pair.token() > 0);
     let is_engine = |process: &String| {
-        let read = |name| fs::read(Path::new(process).join(name)).unwrap_or_default();
-        // Not what looks at the installation again; and each has a launcher beside it, which reaps what it leaves.
-        let mark = b"\0LLMGW_REPLICA=";
-        let environ = [b"\0", &read("environ")[..]].concat();
-        environ.windows(mark.len()).any(|found| found == mark)
-            && !read("cmdline").starts_with(b"llmgw-launcher\0")
+        // Not what looks at the installation again; and each has a launcher beside it.
+        let path = Path::new(process);
+        let is_of_replica = |one: &String| one.starts_with("LLMGW_REPLICA=");
+        environ(path).iter().any(is_of_replica) && !is_launcher(path)
     };
     let mut engines = pair.engines();
     engines.retain(is_engine);
@@ -206,16 +179,10 @@ impl Pair {
     fn engines(&self) -> Vec<String> {
         let agent = self.home.path().canonicalize().unwrap().join("agent");
         let marker = format!("LLMGW_DATA_DIR={}", agent.display());
-        let marked = |environ: &Vec<u8>| {
-            environ
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == marker.as_bytes())
-        };
-        fs::read_dir("/proc")
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| fs::read(path.join("environ")).is_ok_and(|environ| marked(&environ)))
-            .map(|path| path.display().to_string())
+        processes()
+            .into_iter()
+            .filter(|process| environ(process).contains(&marker))
+            .map(|process| process.display().to_string())
             .collect()
     }
 }
@@ -224,105 +191,7 @@ impl Drop for Pair {
     fn drop(&mut self) {
         // A test that failed must not leave engines to the next one.
         for process in self.engines() {
-            let pid = process.trim_start_matches("/proc/").to_owned();
-            drop(Command::new("kill").args(["-9", &pid]).status());
+            end(Path::new(&process));
         }
     }
-}
-
-impl Process {
-    fn spawn(mut command: Command) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        let (send, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Self {
-            child,
-            lines,
-            seen: Vec::new(),
-        }
-    }
-
-    /// The next line that contains `text`.
-    fn wait_for(&mut self, text: &str) -> String {
-        loop {
-            match self.lines.recv_timeout(Duration::from_secs(60)) {
-                Ok(line) => {
-                    self.seen.push(line.clone());
-                    if line.contains(text) {
-                        return line;
-                    }
-                }
-                Err(error) => panic!("no {text:?} ({error}); it said:\n{}", self.said()),
-            }
-        }
-    }
-
-    fn said(&mut self) -> String {
-        self.seen.extend(self.lines.try_iter());
-        self.seen.join("\n")
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn terminate(&mut self) {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "{status}; it said:\n{}", self.said());
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "it does not stop; it said:\n{}",
-                self.said()
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// An HTTP call by curl: status (0 when nobody answers) and body.
-fn http(arguments: &[&str]) -> (u16, Value) {
-    let output = Command::new("curl")
-        .args(["-sS", "--max-time", "60", "-w", "\n%{http_code}"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let Some((body, status)) = text.rsplit_once('\n') else {
-        panic!("{output:?}")
-    };
-    (
-        status.parse().unwrap(),
-        serde_json::from_str(body).unwrap_or(Value::Null),
-    )
 }

@@ -2,25 +2,40 @@
 //!
 //! Answers go to standard output and nothing else does; whatever is said about them goes to standard error.
 
-mod connection;
+mod audit;
+pub(crate) mod connection;
 mod decisions;
+mod describe;
+mod orders;
 mod tables;
 mod text;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 use llmgw_core::{
-    api::admin::{Added, Removed, Retried, Revoked},
+    api::{
+        admin::{Added, Removed, Retried, Revoked},
+        event::Event,
+        orders::NodeUse,
+    },
     clock::{Clock, SystemClock},
     cluster::weights::Sha256Digest,
+    control::Control,
     id::{KeyId, ModelName},
+    terminal::{lines as clean, one_line},
+    units::Span,
 };
 
-use self::connection::Connection;
+use self::{
+    audit::AuditOrder,
+    connection::Connection,
+    describe::Kind,
+    orders::{By, CapacityOrder, EnginesOrder, HoldOrder, NodeArgs, ScaleArgs, TokenOrder},
+};
 use crate::{
     document::{self, DEFINITION},
-    failure::Failure,
+    failure::{Cause, Failure},
     output::{Format, Shown},
     plan::{self, Changes},
 };
@@ -32,6 +47,9 @@ pub(crate) struct CtlArgs {
     /// How to show the answer
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
+    /// Ask again every two seconds, until interrupted; what only asks alone
+    #[arg(short, long, global = true)]
+    watch: bool,
     // Last, as its heading is for all that comes after it.
     #[command(flatten)]
     connection: Connection,
@@ -46,7 +64,10 @@ enum Command {
     /// Machines, what they have, and how far their engines are
     Nodes,
     /// Engines: which are wanted, how far each node is, which builds were passed over and why
-    Engines,
+    Engines {
+        #[command(subcommand)]
+        order: Option<EnginesOrder>,
+    },
     /// Models: what should run
     Models,
     /// Replicas: what runs, and how far it is
@@ -81,8 +102,45 @@ enum Command {
         #[arg(long, default_value_t = 1_000)]
         limit: u32,
     },
-    /// Tokens and calls, by model and key
-    Usage,
+    /// What a model, a node or a replica is doing, since when, and what comes next
+    Describe {
+        /// What it is
+        #[arg(value_enum)]
+        kind: Kind,
+        /// A model or an alias, a host name or an id, a replica as `replicas` lists it
+        name: String,
+    },
+    /// What the engines of a model said last: of replicas that failed, and of the first failure of a parked model
+    Logs {
+        /// A model or an alias
+        model: ModelName,
+    },
+    /// What happens, as it happens, until interrupted
+    Events,
+    /// Tokens and calls of the last day, by model and key
+    Usage {
+        /// Sum up by this alone
+        #[arg(long, value_enum)]
+        by: Option<By>,
+        /// Over the last so long, such as 1h or 30days
+        #[arg(long, value_name = "TIME", default_value = "24h")]
+        since: Span,
+    },
+    /// What models were measured to do
+    Capacity {
+        #[command(subcommand)]
+        order: Option<CapacityOrder>,
+    },
+    /// Where nothing is placed or moved
+    Holds {
+        #[command(subcommand)]
+        order: Option<HoldOrder>,
+    },
+    /// Admin tokens with roles: those there are, a new one, one no more
+    Tokens {
+        #[command(subcommand)]
+        order: Option<TokenOrder>,
+    },
     /// API keys: those there are, a new one, one no more
     Keys {
         #[command(subcommand)]
@@ -98,7 +156,10 @@ enum Command {
         order: WeightsOrder,
     },
     /// What was ordered, in order
+    #[command(args_conflicts_with_subcommands = true)]
     Audit {
+        #[command(subcommand)]
+        order: Option<AuditOrder>,
         /// Only what came after this number
         #[arg(long, default_value_t = 0)]
         after: u64,
@@ -122,6 +183,24 @@ enum Command {
     Retry {
         /// A model or an alias
         name: ModelName,
+    },
+    /// Run a model that was added between so many replicas
+    Scale(ScaleArgs),
+    /// Replace the stale replicas of a model, one after the other
+    Roll {
+        /// A model or an alias
+        name: ModelName,
+    },
+    /// Place nothing new on a node
+    Cordon(NodeArgs),
+    /// Use a node fully again
+    Uncordon(NodeArgs),
+    /// Move what a node has elsewhere, and place nothing new on it
+    Drain(NodeArgs),
+    /// Let a node in that has asked to join
+    Approve {
+        /// The node's host name or id
+        node: String,
     },
 }
 
@@ -158,12 +237,26 @@ enum KeyOrder {
 pub(crate) async fn run(args: CtlArgs) -> ExitCode {
     let CtlArgs {
         output,
+        watch,
         connection,
         command,
     } = args;
-    let answered = match answer(&connection, output, command).await {
-        Ok(shown) => shown.write(),
-        Err(failure) => Err(connection.explain(failure)),
+    if watch && !command.only_asks() {
+        let message = "an order is given once";
+        return Failure::new(Cause::Usage, message)
+            .with_hint("leave --watch out")
+            .report();
+    }
+    let answered = loop {
+        let answered = match answer(&connection, output, command.clone()).await {
+            Ok(shown) if watch => shown.over_the_last(),
+            Ok(shown) => shown.write(),
+            Err(failure) => Err(connection.explain(failure)),
+        };
+        if !watch || answered.is_err() {
+            break answered;
+        }
+        tokio::time::sleep(WATCH).await;
     };
     match answered {
         Ok(()) => ExitCode::SUCCESS,
@@ -176,6 +269,7 @@ async fn answer(
     format: Format,
     command: Command,
 ) -> Result<Shown, Failure> {
+    let messages = tables::Messages::for_stdout();
     match command {
         Command::Status => {
             let summary = connection.control()?.fleet.summary().await?;
@@ -187,11 +281,19 @@ async fn answer(
         }
         Command::Models => {
             let models = connection.control()?.catalog.models().await?;
-            format.list(&models, tables::models, "there is no model yet")
+            format.list(
+                &models,
+                |all| tables::models(all, messages),
+                "there is no model yet",
+            )
         }
         Command::Replicas { model } => {
             let replicas = connection.control()?.fleet.replicas(model.as_ref()).await?;
-            format.list(&replicas, tables::replicas, "there is no replica")
+            format.list(
+                &replicas,
+                |all| tables::replicas(all, messages),
+                "there is no replica",
+            )
         }
         Command::Explain { model } => {
             let explanation = connection.control()?.catalog.explain(&model).await?;
@@ -220,12 +322,15 @@ async fn answer(
             let catalog = connection.control()?.catalog;
             let decided = catalog.decisions(model.as_ref(), after, limit).await?;
             let now = SystemClock::new().now();
-            let table = |decided: &[_]| decisions::table(decided, now);
+            let table = |decided: &[_]| decisions::table(decided, now, messages);
             format.list(&decided, table, "nothing was decided yet")
         }
-        Command::Usage => {
-            let usage = connection.control()?.accounts.usage().await?;
-            format.list(&usage, tables::usage, "nothing was used yet")
+        Command::Usage { by, since } => {
+            let accounts = connection.control()?.accounts;
+            let usage = accounts
+                .usage(by.map(Into::into).unwrap_or_default(), since.into())
+                .await?;
+            format.list(&usage, tables::usage, "nothing was used in that time")
         }
         Command::Keys { order: None } => {
             let keys = connection.control()?.tenancy.keys().await?;
@@ -235,7 +340,15 @@ async fn answer(
             order: Some(KeyOrder::Create { name }),
         } => {
             let created = connection.control()?.tenancy.create_key(&name).await?;
-            format.show(&created, |created| format!("{}\n", created.secret))
+            let shown = format.show(&created, |created| format!("{}\n", created.secret))?;
+            let id = &created.key.id;
+            Ok(match format {
+                // The secret alone is the answer, so that a script can take it.
+                Format::Table => shown.with_remark(format!(
+                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it"
+                )),
+                Format::Json | Format::Yaml => shown,
+            })
         }
         Command::Keys {
             order: Some(KeyOrder::Revoke { id }),
@@ -249,16 +362,16 @@ async fn answer(
             let settings = connection.control()?.settings.settings().await?;
             format.show(&settings, text::settings)
         }
-        Command::Engines => {
-            let control = connection.control()?;
-            let wanted = control.settings.settings().await?.engines;
-            let nodes = control.fleet.nodes().await?;
-            let engines = llmgw_core::control::engines(&wanted, &nodes);
-            format.list(&engines, tables::engines, "no engine is wanted")
+        Command::Engines { order } => {
+            orders::engines(&connection.control()?, format, order, messages).await
         }
         Command::Jobs => {
             let jobs = connection.control()?.jobs.jobs().await?;
-            format.list(&jobs, tables::jobs, "nothing is under way")
+            format.list(
+                &jobs,
+                |all| tables::jobs(all, messages),
+                "nothing is under way",
+            )
         }
         Command::Weights {
             order: WeightsOrder::Orphans,
@@ -281,10 +394,55 @@ async fn answer(
             };
             format.list(&answer, tables::orphans, NO_ORPHANS)
         }
-        Command::Audit { after, limit } => {
-            let entries = connection.control()?.audit.audit(after, limit).await?;
-            format.list(&entries, tables::audit, "nothing was ordered")
+        Command::Audit {
+            order: None,
+            after,
+            limit,
+        } => audit::read(&connection.control()?, format, (after, limit), messages).await,
+        Command::Audit {
+            order: Some(AuditOrder::Verify),
+            ..
+        } => audit::verify(&connection.control()?, format).await,
+        Command::Describe { kind, name } => {
+            describe::describe(&connection.control()?, format, kind, &name).await
         }
+        Command::Logs { model } => {
+            let logs = connection.control()?.fleet.logs(&model).await?;
+            let none = "no engine of it has said anything that was kept";
+            format.list(
+                &logs,
+                |logs| clean(describe::of_logs(logs).trim_start()),
+                none,
+            )
+        }
+        Command::Events => events(&connection.control()?, format).await,
+        Command::Capacity { order } => {
+            orders::capacity(&connection.control()?, format, order).await
+        }
+        Command::Holds { order } => {
+            orders::holds(&connection.control()?, format, order, messages).await
+        }
+        Command::Tokens { order } => orders::tokens(&connection.control()?, format, order).await,
+        Command::Scale(args) => orders::scale(&connection.control()?, format, args).await,
+        Command::Roll { name } => {
+            let rolled = connection.control()?.catalog.roll(&name).await?;
+            format.show(&rolled, |rolled| {
+                format!(
+                    "{} stale replicas of {} are replaced\n",
+                    rolled.stale, rolled.rolling
+                )
+            })
+        }
+        Command::Cordon(args) => {
+            orders::use_node(&connection.control()?, format, args, NodeUse::Cordoned).await
+        }
+        Command::Uncordon(args) => {
+            orders::use_node(&connection.control()?, format, args, NodeUse::Ready).await
+        }
+        Command::Drain(args) => {
+            orders::use_node(&connection.control()?, format, args, NodeUse::Draining).await
+        }
+        Command::Approve { node } => orders::approve(&connection.control()?, format, &node).await,
         Command::Add { file } => {
             // What can't be right is said before anybody is asked.
             let definition = document::read(&file, &DEFINITION)?;
@@ -308,6 +466,74 @@ async fn answer(
     }
 }
 
+/// Shows what happens, a line each, until interrupted.
+async fn events(control: &Control, format: Format) -> Result<Shown, Failure> {
+    let mut following = control.events.follow().await?;
+    while let Some(event) = following.next().await {
+        let event = event?;
+        let shown = match format {
+            Format::Table => Shown::line(format!("{}\n", one_line(&event.describe()))),
+            // A line each: what never ends is no list.
+            Format::Json => Shown::line(format!("{}\n", json(&event)?)),
+            Format::Yaml => Shown::line(format!("---\n{}\n", json(&event)?)),
+        };
+        shown.write()?;
+    }
+    Err(Failure::new(
+        Cause::Unavailable,
+        "the control plane has ended",
+    ))
+}
+
+fn json(event: &Event) -> Result<String, Failure> {
+    serde_json::to_string(event).map_err(|error| Failure::new(Cause::Refused, error.to_string()))
+}
+
+impl Command {
+    /// Whether it can be asked again and again.
+    fn only_asks(&self) -> bool {
+        match self {
+            Self::Status
+            | Self::Nodes
+            | Self::Models
+            | Self::Replicas { .. }
+            | Self::Explain { .. }
+            | Self::Plan { .. }
+            | Self::Snapshot
+            | Self::Decisions { .. }
+            | Self::Describe { .. }
+            | Self::Logs { .. }
+            | Self::Usage { .. }
+            | Self::Settings
+            | Self::Jobs
+            | Self::Audit { .. }
+            | Self::Engines { order: None }
+            | Self::Keys { order: None }
+            | Self::Capacity { order: None }
+            | Self::Holds { order: None }
+            | Self::Tokens { order: None } => true,
+            Self::Weights { order } => matches!(order, WeightsOrder::Orphans),
+            Self::Engines { .. }
+            | Self::Keys { .. }
+            | Self::Capacity { .. }
+            | Self::Holds { .. }
+            | Self::Tokens { .. }
+            // It goes on by itself.
+            | Self::Events
+            | Self::Add { .. }
+            | Self::Remove { .. }
+            | Self::Retry { .. }
+            | Self::Scale(_)
+            | Self::Roll { .. }
+            | Self::Cordon(_)
+            | Self::Uncordon(_)
+            | Self::Drain(_)
+            | Self::Approve { .. } => false,
+        }
+    }
+}
+
+const WATCH: Duration = Duration::from_secs(2);
 const NO_ORPHANS: &str = "no node has weights that no model refers to";
 
 const EXIT_CODES: &str = "\
@@ -332,6 +558,6 @@ A definition:
   sha256: 64 hexadecimal digits    # needed unless the source is a file or a hub
   replicas: 1
   profiles:                        # ways to run it, in the order of preference
-    - memory: 700MiB               # for one replica in all; of a hub's, may be left out
+    - memory: 700MiB               # for one replica in all; may be left out but for pip
       context: 4096                # tokens for each request
       parallel: 4                  # requests at the same time";

@@ -8,6 +8,7 @@ use std::{
 use llmgw_core::{
     control::ControlError,
     error::{Chain, Code},
+    terminal::one_line,
 };
 use llmgw_server::fault::Fault;
 
@@ -113,19 +114,4 @@ impl From<Fault> for Failure {
             hint: fault.hint(),
         }
     }
-}
-
-/// Text of others on one line, without what a terminal would obey.
-pub(crate) fn one_line(text: &str) -> String {
-    let text = text.trim();
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
-/// Text of others, line by line, without what a terminal would obey.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
-        .collect()
 }

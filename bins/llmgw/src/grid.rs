@@ -1,8 +1,7 @@
 //! Tables for people.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
-use crate::failure::one_line;
+use llmgw_core::terminal::one_line;
 
 /// A table without lines: columns parted by two spaces, those of numbers set right.
 pub(crate) fn grid(

@@ -1,17 +1,20 @@
-//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`, `llmgw plan`.
+//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`, `llmgw plan`, `llmgw bench`, and what shells and
+//! `man` know of these.
 
+mod bench;
 mod ctl;
 mod document;
 mod failure;
 mod fit;
 mod grid;
 mod output;
+mod pages;
 mod plan;
 mod up;
 
 use std::{process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use llmgw_agent::process::launcher;
 use llmgw_server::signals;
 
@@ -29,6 +32,9 @@ enum Command {
     Ctl(ctl::CtlArgs),
     Fit(fit::FitArgs),
     Plan(plan::PlanArgs),
+    Bench(bench::BenchArgs),
+    Completions(pages::CompletionsArgs),
+    Man(pages::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +64,9 @@ fn main() -> ExitCode {
             Command::Ctl(args) => ctl::run(args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Plan(args) => plan::run(&args),
+            Command::Bench(args) => bench::run(args).await,
+            Command::Completions(args) => pages::completions(&args, Cli::command()),
+            Command::Man(args) => pages::man(&args, Cli::command()),
         }
     });
     // A name that is still being looked up must not hold up the end.
@@ -67,4 +76,4 @@ fn main() -> ExitCode {
 
 /// What the controller and the agent warn of here is shown as progress already.
 const LOGGED: &str = "warn,llmgw_sched=error,llmgw_agent::supervise=error,llmgw_agent::agent::engines=error,\
-                      llmgw_agent::weights=error,llmgw_agent::weights::shelf=warn";
+                      llmgw_agent::weights=error,llmgw_agent::weights::shelf=warn,llmgw_server::releases=error";

@@ -1,8 +1,12 @@
 //! Where answers go: a table for people, JSON or YAML for programs.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal as _, Write},
+};
 
 use clap::ValueEnum;
+use llmgw_core::terminal::{lines, one_line};
 use serde::Serialize;
 
 use crate::failure::{Cause, Failure};
@@ -25,7 +29,7 @@ pub(crate) struct Shown {
     /// The answer itself: standard output.
     answer: String,
     /// What is said about it: standard error.
-    remark: Option<&'static str>,
+    remark: Option<Cow<'static, str>>,
 }
 
 // === impl Format ===
@@ -39,7 +43,8 @@ impl Format {
     ) -> Result<Shown, Failure> {
         let failed = |error: &dyn ToString| Failure::new(Cause::Refused, error.to_string());
         let answer = match self {
-            Self::Table => people(value),
+            // Whatever it is made of: no terminal is told what to do by it.
+            Self::Table => lines(&people(value)),
             Self::Json => {
                 let mut json =
                     serde_json::to_string_pretty(value).map_err(|error| failed(&error))?;
@@ -64,7 +69,7 @@ impl Format {
         if self == Self::Table && values.is_empty() {
             return Ok(Shown {
                 answer: String::new(),
-                remark: Some(none),
+                remark: Some(none.into()),
             });
         }
         self.show(&values, |values| people(values))
@@ -74,11 +79,44 @@ impl Format {
 // === impl Shown ===
 
 impl Shown {
+    /// The same with something that is said about it.
+    pub(crate) fn with_remark(self, remark: String) -> Self {
+        Self {
+            remark: Some(remark.into()),
+            ..self
+        }
+    }
+
+    /// What is no answer by itself, but a line of one.
+    pub(crate) fn line(line: String) -> Self {
+        Self {
+            answer: line,
+            remark: None,
+        }
+    }
+
+    /// The answer.
+    #[cfg(test)]
+    pub(crate) fn answer(&self) -> &str {
+        &self.answer
+    }
+
+    /// Writes the answer in the place of the last one: on a screen, over it.
+    pub(crate) fn over_the_last(mut self) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            // ECMA-48: to the upper left corner, and erase to the end of the screen.
+            self.answer.insert_str(0, "\u{1b}[H\u{1b}[2J");
+        } else {
+            self.answer.push('\n');
+        }
+        self.write()
+    }
+
     /// Writes the answer. A reader that has seen enough, as `head` does, is no failure.
     pub(crate) fn write(self) -> Result<(), Failure> {
         let Self { answer, remark } = self;
         if let Some(remark) = remark {
-            drop(writeln!(io::stderr().lock(), "{remark}"));
+            drop(writeln!(io::stderr().lock(), "{}", one_line(&remark)));
         }
         let mut out = io::stdout().lock();
         match out.write_all(answer.as_bytes()).and_then(|()| out.flush()) {
@@ -88,5 +126,21 @@ impl Shown {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_what_others_wrote_and_programs_get_it_whole() {
+        let evil = "a\u{1b}[2Jb".to_owned();
+        let shown = |format: Format| format.show(&evil, Clone::clone).unwrap().answer;
+        assert_eq!(shown(Format::Table), "a [2Jb");
+        assert_eq!(
+            serde_json::from_str::<String>(&shown(Format::Json)).unwrap(),
+            evil
+        );
     }
 }

@@ -68,10 +68,13 @@ enum Policy {
     /// Keeps free what is wanted and scarce
     Scarcity,
     /// Keeps free GPU memory usable for what is typically asked
+    #[value(name = "fragmentation_gradient", alias = "fragmentation-gradient")]
     FragmentationGradient,
     /// The tightest fit
+    #[value(name = "best_fit", alias = "best-fit")]
     BestFit,
     /// The node whose remains point least the way of the demand
+    #[value(name = "dot_product", alias = "dot-product")]
     DotProduct,
     /// Used GPUs first
     Packing,

@@ -141,7 +141,10 @@ async fn until_served(
                         greeting.try_it(name.as_str());
                     }
                 }
-                ([], Waiting::Unplaceable(reason) | Waiting::Parked(reason)) => {
+                (
+                    [],
+                    Waiting::Unplaceable(reason) | Waiting::Parked(reason) | Waiting::Off(reason),
+                ) => {
                     progress.waits(name, reason);
                     // Nobody should wait for a model to learn how to ask why it does not come.
                     tell_key(running, &greeting, &mut key_told)?;

@@ -139,6 +139,30 @@ async fn run(mut command: Command) -> Ran {
 }
 
 #[tokio::test]
+async fn a_new_key_is_the_whole_answer_and_its_id_is_said_beside_it() {
+    let plane = Plane::sample().await;
+    let ran = plane.ctl(&["keys", "create", "somebody"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.out.lines().count(), 1, "{ran:?}");
+    let listed = plane.ctl(&["keys", "-o", "json"]).await.succeeded();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let ids = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| key["id"].as_str().unwrap());
+    let said = |id: &str| {
+        ran.err
+            .contains(&format!("its id is {id}: `llmgw ctl keys revoke {id}`"))
+    };
+    assert!(ids.clone().any(said), "{ran:?}");
+    let json = plane
+        .ctl(&["keys", "create", "a-program", "-o", "json"])
+        .await;
+    assert!(json.succeeded().contains("secret"));
+}
+
+#[tokio::test]
 async fn tables_are_for_people() {
     let plane = Plane::sample().await;
     for (arguments, first, lines) in [
@@ -242,7 +266,7 @@ async fn nothing_is_an_empty_list_and_not_a_failure() {
         ("nodes", "no node has joined yet"),
         ("models", "there is no model yet"),
         ("replicas", "there is no replica"),
-        ("usage", "nothing was used yet"),
+        ("usage", "nothing was used in that time"),
         ("decisions", "nothing was decided yet"),
     ] {
         let Ran { code, out, err } = plane.ctl(&[noun]).await;

@@ -10,14 +10,17 @@ use std::{
 };
 
 use clap::Args;
-use llmgw_core::{admin_client::AdminClient, control::Control};
+use llmgw_core::{
+    admin_client::AdminClient,
+    control::{Actor, Control},
+};
 use llmgw_server::{admin::AdminToken, args::default_data_dir, data_dir::ADMIN_URL_FILE};
 
 use crate::failure::{Cause, Failure};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// Where the admin API is [default: what a local control plane wrote down, else http://127.0.0.1:8082]
     #[arg(long, value_name = "URL", env = "LLMGW_ADMIN_URL", global = true)]
     admin_url: Option<String>,
@@ -30,6 +33,9 @@ pub(super) struct Connection {
         global = true
     )]
     admin_token: Option<Token>,
+    /// Who orders, besides the token's holder; stands in the audit log
+    #[arg(long, value_name = "NAME", env = "LLMGW_ACTOR", global = true)]
+    actor: Option<String>,
     /// Where a local control plane keeps its files [default: $XDG_DATA_HOME/llmgw, else ~/.local/share/llmgw]
     #[arg(long, value_name = "DIR", env = "LLMGW_DATA_DIR", global = true)]
     data_dir: Option<PathBuf>,
@@ -59,16 +65,21 @@ impl fmt::Debug for Token {
 
 impl Connection {
     /// The control roles of that control plane. Makes no connection yet.
-    pub(super) fn control(&self) -> Result<Control, Failure> {
+    pub(crate) fn control(&self) -> Result<Control, Failure> {
         let Token(token) = match self.given() {
             Some(token) => token.clone(),
             None => read_token(&self.token_file()?)?,
         };
-        Ok(AdminClient::new(&self.url(), &token)?.control())
+        let control = AdminClient::new(&self.url(), &token)?.control();
+        let actor = self.actor.as_deref().filter(|name| !name.trim().is_empty());
+        Ok(match actor {
+            Some(name) => control.acting.acting_as(&Actor::named(name)?),
+            None => control,
+        })
     }
 
     /// Says where a token came from that was refused.
-    pub(super) fn explain(&self, failure: Failure) -> Failure {
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
         if failure.cause != Cause::Token {
             return failure;
         }

@@ -2,11 +2,11 @@
 
 use llmgw_core::{api::decision::Decision, clock::Timestamp};
 
-use super::{tables::shortened, text::span};
+use super::{tables::Messages, text::span};
 use crate::grid::grid;
 
 /// A line for each; what was decided again is shown by its last time, with how often in all.
-pub(super) fn table(decisions: &[Decision], now: Timestamp) -> String {
+pub(super) fn table(decisions: &[Decision], now: Timestamp, messages: Messages) -> String {
     let row = |decision: &Decision| {
         let verb = decision.what.verb();
         vec![
@@ -17,7 +17,7 @@ pub(super) fn table(decisions: &[Decision], now: Timestamp) -> String {
                 0 => verb.to_owned(),
                 again => format!("{verb} ({} times)", again.saturating_add(1)),
             },
-            shortened(&decision.what.why()),
+            messages.shown(&decision.what.why()),
         ]
     };
     grid(
@@ -37,7 +37,7 @@ mod tests {
     async fn each_decision_is_a_line_with_its_reason() {
         let control = MemoryControl::sample().control();
         let decisions = control.catalog.decisions(None, 0, 10).await.unwrap();
-        let shown = table(&decisions, Timestamp(1_790_000_360_000));
+        let shown = table(&decisions, Timestamp(1_790_000_360_000), Messages::Cut);
         let expected = [
             "NUMBER  AGO  MODEL         WHAT                   WHY",
             "     1  6m   smollm2-135m  placed                 r-00000001 on alpha with default",

@@ -1,19 +1,36 @@
 //! Tables for people. What is not known is `-`, and never 0.
 
+use std::io::{self, IsTerminal as _};
+
 use llmgw_core::{
-    api::admin::{
-        EngineView, JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView,
-        UsageView,
+    api::{
+        admin::{
+            EngineView, JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView,
+            UsageView,
+        },
+        orders::{HoldView, TokenView},
     },
     cluster::{
         audit::AuditEntry,
-        engine::{Provision, ProvisionState},
+        capacity::Capacity,
+        engine::{Provision, ProvisionState, WantedEngine},
+        order::HoldScope,
         weights::FetchProgress,
     },
+    terminal::one_line,
 };
 
 use super::text::{moment, span};
-use crate::{failure::one_line, grid::grid};
+use crate::grid::grid;
+
+/// How long messages may be in their cells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Messages {
+    /// So long that the rest of the table has room too; `-o json` and `explain` have them whole.
+    Cut,
+    /// As long as they are: whoever reads a file or a pipe can search it.
+    Whole,
+}
 
 pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let row = |node: &NodeView| {
@@ -71,27 +88,20 @@ fn gpus(node: &NodeView) -> String {
 }
 
 /// A row for each node, and below it one for each build that it passed over.
-pub(super) fn engines(engines: &[EngineView]) -> String {
+pub(super) fn engines(engines: &[EngineView], messages: Messages) -> String {
     let mut rows = Vec::new();
     for EngineView {
         name,
         wanted,
+        chosen,
         nodes,
     } in engines
     {
         let wish = wanted.as_ref().map_or_else(
             || "not wanted".to_owned(),
             |wanted| {
-                let variant = wanted
-                    .variant
-                    .as_deref()
-                    .map(|variant| format!(" {variant}"));
-                format!(
-                    "{} {}{}",
-                    wanted.source,
-                    wanted.version(),
-                    variant.unwrap_or_default()
-                )
+                let by = chosen.as_ref().map(|by| format!(", chosen by {}", by.by));
+                format!("{}{}", build(wanted), by.unwrap_or_default())
             },
         );
         if nodes.is_empty() {
@@ -108,13 +118,19 @@ pub(super) fn engines(engines: &[EngineView]) -> String {
                 name.to_string(),
                 wish.clone(),
                 node.hostname.clone(),
-                shortened(&provision.state.describe()),
-                shortened(&choice),
+                messages.shown(&provision.state.describe()),
+                messages.shown(&choice),
             ]);
             rows.extend(provision.passed_over.iter().map(|one| {
                 let passed = format!("passed over: {}", one.build);
                 let blank = String::new;
-                vec![blank(), blank(), blank(), passed, shortened(&one.reason)]
+                vec![
+                    blank(),
+                    blank(),
+                    blank(),
+                    passed,
+                    messages.shown(&one.reason),
+                ]
             }));
         }
     }
@@ -125,7 +141,91 @@ pub(super) fn engines(engines: &[EngineView]) -> String {
     )
 }
 
-pub(super) fn models(models: &[ModelView]) -> String {
+/// An engine as it is wanted, in a few words.
+pub(super) fn wish(wanted: &WantedEngine) -> String {
+    format!("{} by {}", wanted.name, build(wanted))
+}
+
+fn build(wanted: &WantedEngine) -> String {
+    let WantedEngine {
+        source, variant, ..
+    } = wanted;
+    // Only builds in archives have a version that can be chosen.
+    let version = match wanted.has_releases() {
+        true => format!(" {}", wanted.version()),
+        false => String::new(),
+    };
+    let variant = variant.as_deref().map(|variant| format!(" {variant}"));
+    format!("{source}{version}{}", variant.unwrap_or_default())
+}
+
+pub(super) fn holds(holds: &[HoldView], messages: Messages) -> String {
+    let row = |hold: &HoldView| {
+        let scope = match &hold.scope {
+            HoldScope::Facility(facility) => format!("facility {facility}"),
+            HoldScope::Pool(pool) => format!("pool {pool}"),
+            HoldScope::Node(node) => format!("node {node}"),
+        };
+        vec![
+            hold.name.to_string(),
+            one_line(&scope),
+            hold.until.map_or_else(|| "lifted".to_owned(), moment),
+            one_line(&hold.by),
+            moment(hold.since),
+            or_none(messages.shown(&hold.reason)),
+        ]
+    };
+    grid(
+        &["NAME", "WHERE", "UNTIL", "BY", "SINCE", "WHY"],
+        &[],
+        holds.iter().map(row),
+    )
+}
+
+pub(super) fn capacities(kept: &[Capacity]) -> String {
+    let milliseconds = |time: Option<u32>| known(time.map(|time| format!("{time} ms")));
+    let row = |one: &Capacity| {
+        let measured = &one.measurement;
+        vec![
+            one.model.to_string(),
+            measured.profile.to_string(),
+            measured.concurrency.to_string(),
+            measured.tokens_per_second.to_string(),
+            milliseconds(measured.time_to_first_token_ms),
+            milliseconds(measured.inter_token_ms),
+            one_line(&one.measured_by),
+            moment(one.measured_at),
+        ]
+    };
+    grid(
+        &[
+            "MODEL",
+            "PROFILE",
+            "REQUESTS",
+            "TOKENS/S",
+            "FIRST TOKEN",
+            "INTER-TOKEN",
+            "BY",
+            "WHEN",
+        ],
+        &[2, 3],
+        kept.iter().map(row),
+    )
+}
+
+pub(super) fn tokens(tokens: &[TokenView]) -> String {
+    let row = |token: &TokenView| {
+        vec![
+            token.id.to_string(),
+            one_line(&token.name),
+            token.role.to_string(),
+            moment(token.created_at),
+        ]
+    };
+    grid(&["ID", "NAME", "ROLE", "MADE"], &[], tokens.iter().map(row))
+}
+
+pub(super) fn models(models: &[ModelView], messages: Messages) -> String {
     let row = |model: &ModelView| {
         let aliases: Vec<&str> = model.aliases.iter().map(|alias| alias.as_str()).collect();
         let (state, message) = standing(model);
@@ -138,7 +238,7 @@ pub(super) fn models(models: &[ModelView]) -> String {
                 Origin::Declared => "declared".to_owned(),
                 Origin::Added => "added".to_owned(),
             },
-            message.map_or_else(|| UNKNOWN.to_owned(), shortened),
+            message.map_or_else(|| UNKNOWN.to_owned(), |message| messages.shown(message)),
         ]
     };
     grid(
@@ -148,11 +248,11 @@ pub(super) fn models(models: &[ModelView]) -> String {
     )
 }
 
-pub(super) fn replicas(replicas: &[ReplicaView]) -> String {
+pub(super) fn replicas(replicas: &[ReplicaView], messages: Messages) -> String {
     let row = |replica: &ReplicaView| {
         let state = replica.state.as_str();
         let message = match (&replica.error, &replica.fetch) {
-            (Some(error), _) => shortened(error),
+            (Some(error), _) => messages.shown(error),
             (None, Some(fetch)) => progress(fetch),
             (None, None) => UNKNOWN.to_owned(),
         };
@@ -167,6 +267,7 @@ pub(super) fn replicas(replicas: &[ReplicaView]) -> String {
             },
             replica.hostname.clone(),
             span(replica.age_seconds),
+            held(replica),
             replica.in_flight.to_string(),
             known(replica.endpoint.as_ref()),
             message,
@@ -174,7 +275,16 @@ pub(super) fn replicas(replicas: &[ReplicaView]) -> String {
     };
     grid(
         &[
-            "ID", "MODEL", "PROFILE", "STATE", "NODE", "AGE", "CALLS", "ENDPOINT", "MESSAGE",
+            "ID",
+            "MODEL",
+            "PROFILE",
+            "STATE",
+            "NODE",
+            "AGE",
+            "MEMORY (MEASURED / SET ASIDE)",
+            "CALLS",
+            "ENDPOINT",
+            "MESSAGE",
         ],
         &[],
         replicas.iter().map(row),
@@ -192,7 +302,7 @@ pub(super) fn keys(keys: &[KeyView]) -> String {
     grid(&["ID", "NAME", "MADE"], &[], keys.iter().map(row))
 }
 
-pub(super) fn jobs(jobs: &[JobView]) -> String {
+pub(super) fn jobs(jobs: &[JobView], messages: Messages) -> String {
     let row = |job: &JobView| {
         vec![
             job.hostname.clone(),
@@ -200,7 +310,7 @@ pub(super) fn jobs(jobs: &[JobView]) -> String {
             job.subject.clone(),
             job.percent
                 .map_or_else(|| UNKNOWN.to_owned(), |percent| format!("{percent} %")),
-            shortened(&job.detail),
+            messages.shown(&job.detail),
         ]
     };
     grid(
@@ -233,14 +343,14 @@ pub(super) fn orphans(orphans: &[OrphanView]) -> String {
     )
 }
 
-pub(super) fn audit(entries: &[AuditEntry]) -> String {
+pub(super) fn audit(entries: &[AuditEntry], messages: Messages) -> String {
     let row = |entry: &AuditEntry| {
         vec![
             entry.seq.to_string(),
             moment(entry.at),
             one_line(&entry.actor),
             one_line(&entry.action),
-            shortened(&entry.subject),
+            messages.shown(&entry.subject),
         ]
     };
     grid(
@@ -253,8 +363,10 @@ pub(super) fn audit(entries: &[AuditEntry]) -> String {
 pub(super) fn usage(usage: &[UsageView]) -> String {
     let row = |used: &UsageView| {
         vec![
-            used.model.to_string(),
-            used.key.clone(),
+            used.model
+                .as_ref()
+                .map_or_else(|| ALL.to_owned(), ToString::to_string),
+            used.key.clone().unwrap_or_else(|| ALL.to_owned()),
             used.requests.to_string(),
             used.errors.to_string(),
             used.prompt_tokens.to_string(),
@@ -277,6 +389,17 @@ pub(super) fn usage(usage: &[UsageView]) -> String {
 
 fn known(value: Option<impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
+}
+
+/// What a replica was measured to hold, beside what is set aside for it; of its GPUs, what was measured.
+fn held(replica: &ReplicaView) -> String {
+    let measured = replica.measured.as_ref();
+    let main = measured.and_then(|measured| measured.main);
+    let mut text = format!("{} / {}", known(main), known(replica.memory));
+    for one in measured.iter().flat_map(|measured| &measured.gpus) {
+        text.push_str(&format!(", GPU {}: {}", one.gpu, one.memory));
+    }
+    text
 }
 
 fn or_none(text: String) -> String {
@@ -360,17 +483,35 @@ fn progress(fetch: &FetchProgress) -> String {
     text
 }
 
-/// A message that leaves room for the rest of the table; `-o json` and `explain` have it whole.
-pub(super) fn shortened(message: &str) -> String {
-    let mut short: String = message.chars().take(MAX_MESSAGE).collect();
-    if short.len() < message.len() {
-        short.push('…');
+// === impl Messages ===
+
+impl Messages {
+    /// As standard output wants them.
+    pub(super) fn for_stdout() -> Self {
+        if io::stdout().is_terminal() {
+            Self::Cut
+        } else {
+            Self::Whole
+        }
     }
-    short
+
+    /// A message as it stands in its cell.
+    pub(super) fn shown(self, message: &str) -> String {
+        let most = match self {
+            Self::Cut => MAX_MESSAGE,
+            Self::Whole => usize::MAX,
+        };
+        let mut short: String = message.chars().take(most).collect();
+        if short.len() < message.len() {
+            short.push('…');
+        }
+        short
+    }
 }
 
 const UNKNOWN: &str = "-";
 const NONE: &str = "none";
+const ALL: &str = "all";
 const MAX_MESSAGE: usize = 100;
 
 #[cfg(test)]

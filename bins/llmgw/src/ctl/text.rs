@@ -8,9 +8,8 @@ use llmgw_core::{
         remedy::{Awaited, Change},
         render,
     },
+    terminal::{lines, one_line},
 };
-
-use crate::failure::{clean, one_line};
 
 pub(super) fn status(summary: &Summary) -> String {
     let Summary {
@@ -83,10 +82,12 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
     } else if *headline == render::headline(report) {
         render::explanation(report)
     } else {
-        // The control plane knows more than the trial, such as what it waits for.
-        format!("{headline}\n{}", render::explanation(report))
+        // The control plane knows more than the trial, such as what it waits for: one line says why, and not two.
+        let trial = render::explanation(report);
+        let rest = trial.split_once('\n').map_or("", |(_, rest)| rest);
+        format!("{headline}\n{rest}")
     };
-    clean(&text)
+    lines(&text)
 }
 
 /// `42s`, `12m`, `5h`, `9d`: the largest unit that gives two of it, as far as there is one.
@@ -186,6 +187,23 @@ beta   default  lost   ok      372.5 GiB / 12.0 GiB  short 360.5 GiB            
 gamma  default  ok     ok      needs 372.5 GiB, and its agent does not say what it has  ok
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[tokio::test]
+    async fn what_the_control_plane_knows_better_is_said_instead_of_the_trial() {
+        let control = MemoryControl::sample().control();
+        let name = "huge".parse().unwrap();
+        let mut explained = control.catalog.explain(&name).await.unwrap();
+        explained.headline = "huge waits until it is known what its weights are".to_owned();
+        let whole = explanation(&explained);
+        assert!(
+            whole.starts_with(&format!("{}\nNODE ", explained.headline)),
+            "{whole}"
+        );
+        assert!(!whole.contains("is not placed"), "{whole}");
+        // Where nothing was tried there is nothing to show.
+        explained.report.rejections.clear();
+        assert_eq!(explanation(&explained), format!("{}\n", explained.headline));
     }
 
     #[tokio::test]

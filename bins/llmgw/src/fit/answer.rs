@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use llmgw_core::units::{Bytes, Tokens};
+use llmgw_core::{
+    terminal::one_line,
+    units::{Bytes, Tokens},
+};
 use llmgw_sched::fit::{
-    Bound, Device, Engine, Footprint, Kind, Request, RequestError, Shape, estimate,
-    largest_context, most_layers, most_slots,
+    Bound, Device, Engine, FitChange, Footprint, Kind, Request, RequestError, Shape, estimate,
+    largest_context, most_layers, most_slots, remedies,
 };
 use serde::Serialize;
 
-use crate::{failure::one_line, grid::grid};
+use crate::grid::grid;
 
 /// Everything, as programs get it.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +33,9 @@ pub(super) struct Answer {
     most_parallel: Option<u32>,
     /// Of llama.cpp on GPUs.
     most_gpu_layers: Option<usize>,
+    /// What would make it fit, when it does not: each was tried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    would_fit: Vec<FitChange>,
     /// Whether the model keeps nothing of what it reads.
     #[serde(skip)]
     reads: bool,
@@ -62,6 +68,7 @@ impl Answer {
             largest_context: largest_context(shape, request)?,
             most_parallel: most_slots(shape, request)?,
             most_gpu_layers: most_layers(shape, request)?,
+            would_fit: remedies(shape, request)?,
             reads: shape.kind == Kind::Reader,
             devices: estimate
                 .devices
@@ -171,10 +178,45 @@ fn most(answer: &Answer) -> String {
     lines.push_str(&format!(
         "Most requests at the same time that fit: {slots}\n"
     ));
-    if let Some(layers) = answer.most_gpu_layers.filter(|_| !fits) {
-        lines.push_str(&format!("It fits with --gpu-layers {layers}\n"));
+    if !fits {
+        lines.push_str(&would_fit(&answer.would_fit));
     }
     lines
+}
+
+/// The flags with which it fits.
+fn would_fit(changes: &[FitChange]) -> String {
+    if changes.is_empty() {
+        return "No smaller context or cache, fewer requests or fewer layers on GPUs would make it fit: it takes more \
+                memory, or smaller weights.\n"
+            .to_owned();
+    }
+    changes
+        .iter()
+        .map(|change| format!("It fits with{}\n", flags(change)))
+        .collect()
+}
+
+fn flags(change: &FitChange) -> String {
+    let FitChange {
+        context,
+        parallel,
+        cache,
+        gpu_layers,
+    } = change;
+    let mut flags = String::new();
+    let mut say = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            flags.push_str(&format!(" {flag} {value}"));
+        }
+    };
+    let cache = cache.map(|cache| cache.to_string());
+    say("--context", context.map(|context| context.0.to_string()));
+    say("--parallel", parallel.map(|parallel| parallel.to_string()));
+    say("--cache-type-k", cache.clone());
+    say("--cache-type-v", cache);
+    say("--gpu-layers", gpu_layers.map(|layers| layers.to_string()));
+    flags
 }
 
 fn name(footprint: &Footprint) -> String {

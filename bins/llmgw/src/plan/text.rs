@@ -4,11 +4,12 @@ use llmgw_core::{
     api::whatif::{Move, Outcome, Start, Stop},
     id::{ModelName, ReplicaId},
     reason::{Report, render},
+    terminal::lines,
 };
 use llmgw_sched::planner::{self, Placement};
 
 use super::Planned;
-use crate::{failure::clean, grid::grid};
+use crate::grid::grid;
 
 /// What to do about what is wanted.
 pub(super) fn planned(planned: &Planned) -> String {
@@ -153,7 +154,7 @@ fn stop(stop: &Stop) -> Vec<String> {
 }
 
 fn explained(report: &Report) -> String {
-    clean(&render::explanation(report))
+    lines(&render::explanation(report))
 }
 
 /// One that was only just planned has no id that anybody knows.

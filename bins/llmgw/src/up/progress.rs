@@ -15,8 +15,10 @@ use llmgw_core::{
         replica::{ReplicaState, ReplicaStatus},
     },
     id::{ModelName, ReplicaId},
+    terminal::one_line,
     units::Bytes,
 };
+use tokio::time::Instant;
 
 /// Shows progress in the way that fits where it is shown.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Progress {
     failed: BTreeSet<ModelName>,
     /// Why engines are not installed, until a model's reason says it, or no model waits for one.
     not_installed: BTreeMap<String, String>,
+    /// The reasons of models that were said, without their amounts, and when.
+    reasons: BTreeMap<ModelName, BTreeMap<String, Instant>>,
     /// When this process began: a replica that is older was left by another.
     since: Timestamp,
 }
@@ -64,6 +68,7 @@ impl Progress {
             said: BTreeMap::new(),
             failed: BTreeSet::new(),
             not_installed: BTreeMap::new(),
+            reasons: BTreeMap::new(),
             since,
         }
     }
@@ -125,15 +130,25 @@ impl Progress {
     /// Says that a model serves.
     pub(super) fn ready(&mut self, model: &ModelName) {
         self.failed.remove(model);
+        self.reasons.remove(model);
         self.said.remove(&why(model));
         self.note(model.as_str(), &format!("{model} is ready"));
     }
 
-    /// Says why a model does not serve, once for each reason.
+    /// Says why a model does not serve: once, until it has another reason or some time has passed. What others take and
+    /// give back meanwhile changes the amounts in a reason, and not the reason.
     pub(super) fn waits(&mut self, model: &ModelName, reason: &str) {
         // One failure is one line: the reason has the engine's.
         self.not_installed
             .retain(|_, error| !reason.contains(error.as_str()));
+        let now = Instant::now();
+        let reasons = self.reasons.entry(model.clone()).or_default();
+        reasons.retain(|_, said| now.saturating_duration_since(*said) < SAY_AGAIN_AFTER);
+        if reasons.len() >= MOST_REASONS || reasons.contains_key(&without_amounts(reason)) {
+            return;
+        }
+        reasons.insert(without_amounts(reason), now);
+        self.said.remove(&why(model));
         self.note(&why(model), reason);
     }
 
@@ -207,7 +222,7 @@ impl Bars {
             }
             _ => bar.set_style(style("{spinner} {msg} {elapsed}")),
         }
-        bar.set_message(item.text.clone());
+        bar.set_message(one_line(&item.text));
     }
 }
 
@@ -253,10 +268,15 @@ fn step_of_engine(provision: &Provision) -> Option<Item> {
 fn step_of_replica(status: &ReplicaStatus) -> Item {
     let model = &status.spec.model;
     let (text, bytes) = match (status.state, &status.fetch) {
-        (ReplicaState::Fetching, Some(fetch)) => (
-            format!("{model}: fetching weights from {}", fetch.source.scheme()),
-            Some((fetch.bytes_done, fetch.bytes_total)),
-        ),
+        (ReplicaState::Fetching, Some(fetch)) => {
+            let before = fetch.passed_over.as_ref();
+            let before = before.map_or_else(String::new, |why| format!(", for {why}"));
+            let text = format!(
+                "{model}: fetching weights from {}{before}",
+                fetch.source.scheme()
+            );
+            (text, Some((fetch.bytes_done, fetch.bytes_total)))
+        }
         (ReplicaState::Fetching, None) => (format!("{model}: looking for its weights"), None),
         (ReplicaState::Provisioning, _) => (format!("{model}: waiting for its engine"), None),
         (state, _) => (format!("{model}: {}", state.as_str()), None),
@@ -284,6 +304,20 @@ fn is_older(id: ReplicaId, since: Timestamp) -> bool {
     i64::try_from(millis).is_ok_and(|millis| millis < since.0)
 }
 
+/// A reason without its numbers.
+fn without_amounts(reason: &str) -> String {
+    let is_amount = |c: char| c.is_ascii_digit() || c == '.';
+    let kept: Vec<&str> = reason
+        .split(is_amount)
+        .filter(|part| !part.is_empty())
+        .collect();
+    // An amount that has grown may have another unit.
+    let units = [" B", " KiB", " MiB", " GiB", " TiB"];
+    units
+        .iter()
+        .fold(kept.join("#"), |text, unit| text.replace(unit, "#"))
+}
+
 /// The subject of why something does not work.
 fn why(subject: impl std::fmt::Display) -> String {
     format!("why {subject}")
@@ -300,10 +334,15 @@ fn plain(item: &Item) -> String {
     }
 }
 
+/// A person who comes back sees why nothing has come.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// Reasons of one model within that time.
+const MOST_REASONS: usize = 16;
+
 /// Says a line to the person who started this.
 #[expect(clippy::print_stderr, reason = "stdout is for data")]
 pub(super) fn say(line: &str) {
-    eprintln!("llmgw: {line}");
+    eprintln!("llmgw: {}", one_line(line));
 }
 
 #[cfg(test)]

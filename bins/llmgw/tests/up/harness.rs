@@ -257,13 +257,15 @@ impl Contact {
         url.split("/v1").next().unwrap().to_owned()
     }
 
+    /// Where the admin API is: `http://127.0.0.1:PORT`.
+    pub(crate) fn admin(&self) -> &str {
+        self.admin.as_deref().expect("ready")
+    }
+
     /// Runs `llmgw ctl` against it.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(LLMGW);
-        command
-            .arg("ctl")
-            .arg("--admin-url")
-            .arg(self.admin.as_deref().expect("ready"));
+        command.arg("ctl").arg("--admin-url").arg(self.admin());
         command
             .arg("--data-dir")
             .arg(&self.data_dir)

@@ -72,7 +72,7 @@ fn a_model_that_cannot_be_right_is_refused_before_anything_starts() {
     let home = Home::new();
     let (code, said) = refused(
         &home,
-        &["--listen", "127.0.0.1:0", "--model", "tiny=file:/m.gguf"],
+        &["--listen", "127.0.0.1:0", "--model", "tiny=pip:p==1/m.gguf"],
     );
     assert_eq!(code, 2, "{said}");
     assert!(

@@ -7,8 +7,12 @@
     reason = "a test may fail by panicking, and times what a user would time"
 )]
 
+mod chosen;
+mod demand;
 mod harness;
 mod inputs;
 mod kill;
+mod measured;
 mod serve;
 mod stop;
+mod watched;

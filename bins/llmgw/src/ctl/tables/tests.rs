@@ -1,9 +1,19 @@
-use llmgw_core::{api::admin::UnhealthyGpu, control::Control, testing::control::MemoryControl};
+use llmgw_core::{
+    api::admin::{UnhealthyGpu, UsageBy},
+    control::Control,
+    testing::control::MemoryControl,
+};
 
 use super::*;
 
 fn sample() -> Control {
     MemoryControl::sample().control()
+}
+
+async fn day() -> Vec<UsageView> {
+    let day = std::time::Duration::from_secs(86_400);
+    let accounts = sample().accounts;
+    accounts.usage(UsageBy::Both, day).await.unwrap()
 }
 
 /// Compares line by line, so that a failure shows the table.
@@ -42,15 +52,13 @@ async fn gpus_are_counted_with_their_class_and_the_broken_ones() {
 #[tokio::test]
 async fn engines_show_each_node_and_what_it_passed_over() {
     let control = sample();
-    let wanted = control.settings.settings().await.unwrap().engines;
-    let nodes = control.fleet.nodes().await.unwrap();
     golden(
-        &engines(&llmgw_core::control::engines(&wanted, &nodes)),
+        &engines(&control.engines.engines().await.unwrap(), Messages::Cut),
         &[
-            "ENGINE    WANTED      NODE   STATE                                         CHOICE, OR WHY NOT",
-            "llamacpp  not wanted  alpha  installed: 10991 (wheel)                      wheel: no path was named",
-            "                             passed over: b10991 vulkan                    SIGILL while loading",
-            "llamacpp  not wanted  beta   not installed: pip: no matching distribution  -",
+            "ENGINE    WANTED       NODE   STATE                                         CHOICE, OR WHY NOT",
+            "llamacpp  auto b10991  alpha  installed: 10991 (wheel)                      wheel: no path was named",
+            "                              passed over: b10991 vulkan                    SIGILL while loading",
+            "llamacpp  auto b10991  beta   not installed: pip: no matching distribution  -",
         ],
     );
 }
@@ -58,7 +66,7 @@ async fn engines_show_each_node_and_what_it_passed_over() {
 #[tokio::test]
 async fn models_show_their_state_and_why() {
     golden(
-        &models(&sample().catalog.models().await.unwrap()),
+        &models(&sample().catalog.models().await.unwrap(), Messages::Cut),
         &[
             "NAME          READY  STATE        ALIASES  ORIGIN    MESSAGE",
             "broken        0/1    parked       none     added     the engine ended with signal 4 (SIGILL)",
@@ -72,12 +80,12 @@ async fn models_show_their_state_and_why() {
 #[tokio::test]
 async fn replicas_show_how_far_they_are() {
     golden(
-        &replicas(&sample().fleet.replicas(None).await.unwrap()),
+        &replicas(&sample().fleet.replicas(None).await.unwrap(), Messages::Cut),
         &[
-            "ID          MODEL         PROFILE  STATE          NODE   AGE  CALLS  ENDPOINT         MESSAGE",
-            "r-00000003  broken        default  failed, stale  beta   2d   0      -                the engine ended with signal 4 (SIGILL)",
-            "r-00000002  org/qwen:7b   default  fetching       alpha  95s  0      -                25 % of 8.0 GiB, 12.0 MiB/s, ~8m left",
-            "r-00000001  smollm2-135m  default  ready          alpha  2h   3      127.0.0.1:40001  -",
+            "ID          MODEL         PROFILE  STATE          NODE   AGE  MEMORY (MEASURED / SET ASIDE)  CALLS  ENDPOINT         MESSAGE",
+            "r-00000003  broken        default  failed, stale  beta   2d   - / 700.0 MiB                  0      -                the engine ended with signal 4 (SIGILL)",
+            "r-00000002  org/qwen:7b   default  fetching       alpha  95s  - / 700.0 MiB                  0      -                25 % of 8.0 GiB, 12.0 MiB/s, ~8m left",
+            "r-00000001  smollm2-135m  default  ready          alpha  2h   412.0 MiB / 700.0 MiB          3      127.0.0.1:40001  -",
         ],
     );
 }
@@ -85,7 +93,7 @@ async fn replicas_show_how_far_they_are() {
 #[tokio::test]
 async fn usage_is_set_right() {
     golden(
-        &usage(&sample().accounts.usage().await.unwrap()),
+        &usage(&day().await),
         &[
             "MODEL         KEY    REQUESTS  ERRORS  PROMPT TOKENS  COMPLETION TOKENS",
             "org/qwen:7b   key-1        12       0           3400                560",
@@ -101,8 +109,11 @@ async fn a_message_of_others_stays_in_its_cell() {
     if let Some(model) = models_of_sample.first_mut() {
         model.last_error = Some(format!("two\nlines \u{1b}[31m{}", "x".repeat(200)));
     }
-    let table = models(&models_of_sample);
+    let table = models(&models_of_sample, Messages::Cut);
     assert_eq!(table.lines().count(), 2, "{table}");
     assert!(!table.contains('\u{1b}'), "{table:?}");
     assert!(table.ends_with("x…\n"), "{table}");
+    // A pipe gets all of it.
+    let piped = models(&models_of_sample, Messages::Whole);
+    assert!(piped.contains(&"x".repeat(200)), "{piped}");
 }

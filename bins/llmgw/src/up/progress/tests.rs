@@ -38,6 +38,7 @@ fn report(replicas: Vec<ReplicaStatus>, provision: Vec<Provision>) -> NodeReport
         facts: NodeFacts::default(),
         provision,
         weights: None,
+        headers: Vec::new(),
         replicas,
     }
 }
@@ -87,6 +88,37 @@ fn a_model_that_failed_is_tried_again_without_a_word_until_it_is_ready() {
     progress.ready(&"tiny".parse().unwrap());
     progress.show(&report(vec![replica("starting", None)], vec![]));
     assert!(lines(&progress).contains(&"tiny: starting"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_said_once_until_its_reason_changes_or_ten_minutes_have_passed() {
+    let model = "big".parse().unwrap();
+    let mut told = progress(Timestamp(0));
+    let mut said = Vec::new();
+    let mut wait = |reason: &str| {
+        told.said.clear();
+        told.waits(&model, reason);
+        said.push(told.said.values().next().cloned());
+    };
+    let short = |have: &str| format!("big is not placed: memory: needs 9.0 GiB, has {have}");
+    wait(&short("1.5 GiB"));
+    // Another model has failed, and what it held is free.
+    wait(&short("2.25 GiB"));
+    wait(&short("900 MiB"));
+    wait("big is not placed: there is no node");
+    wait(&short("1.5 GiB"));
+    tokio::time::advance(SAY_AGAIN_AFTER).await;
+    wait(&short("1.5 GiB"));
+    let once = |reason: &str| Some(reason.to_owned());
+    let expected = [
+        once(&short("1.5 GiB")),
+        None,
+        None,
+        once("big is not placed: there is no node"),
+        None,
+        once(&short("1.5 GiB")),
+    ];
+    assert_eq!(said, expected);
 }
 
 #[test]

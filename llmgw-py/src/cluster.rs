@@ -271,12 +271,12 @@ view! {
 }
 
 view! {
-    /// What was used of a model with a key.
+    /// What was used of a model, with a key, or both.
     Usage(admin::UsageView) {
-        /// The model.
-        model: String,
-        /// The key's id.
-        key: String,
+        /// The model; None when it is summed up over all.
+        model: Option<String>,
+        /// The key's id; None when it is summed up over all.
+        key: Option<String>,
         /// Calls.
         requests: u64,
         /// Calls that ended with a status of 400 or more.

@@ -8,11 +8,12 @@ use std::{
 
 use llmgw_core::{
     admin_client::AdminClient,
-    api::whatif::Snapshot,
+    api::{admin::UsageBy, whatif::Snapshot},
     cluster::catalog::ModelDefinition,
     control::{Accounts as _, Catalog as _, ControlError, Fleet as _},
     error::Code,
     id::ModelName,
+    units::Span,
 };
 use pyo3::prelude::*;
 
@@ -20,6 +21,7 @@ use crate::{
     cluster::{Model, Node, Replica, Summary, Usage},
     convert::{Plain, from_python, to_python},
     error::Error,
+    orders::Orders,
     reasons::Explanation,
     runtime::{block, future},
 };
@@ -57,6 +59,12 @@ impl Client {
     #[getter]
     fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What is ordered of it, and what is looked up for that.
+    #[getter]
+    fn orders(&self) -> Orders {
+        Orders(self.admin.clone())
     }
 
     /// The state of the whole in one look.
@@ -159,14 +167,21 @@ impl Client {
         future(py, self.ask_retry(name(model)?))
     }
 
-    /// What was used, by model and key.
-    fn usage(&self, py: Python<'_>) -> PyResult<Vec<Usage>> {
-        block(py, self.ask_usage())
+    /// What was used within the last `since`: by model and key, or summed up by the one or the other.
+    #[pyo3(signature = (*, by=None, since="24h"))]
+    fn usage(&self, py: Python<'_>, by: Option<&str>, since: &str) -> PyResult<Vec<Usage>> {
+        block(py, self.ask_usage(usage_by(by)?, span("since", since)?))
     }
 
     /// The same, awaited.
-    fn usage_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        future(py, self.ask_usage())
+    #[pyo3(signature = (*, by=None, since="24h"))]
+    fn usage_async<'py>(
+        &self,
+        py: Python<'py>,
+        by: Option<&str>,
+        since: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_usage(usage_by(by)?, span("since", since)?))
     }
 
     fn __repr__(&self) -> String {
@@ -239,10 +254,31 @@ impl Client {
         async move { Ok(admin.retry(&model).await?) }
     }
 
-    fn ask_usage(&self) -> impl Future<Output = Result<Vec<Usage>, Error>> + Send + use<> {
+    fn ask_usage(
+        &self,
+        by: UsageBy,
+        since: Span,
+    ) -> impl Future<Output = Result<Vec<Usage>, Error>> + Send + use<> {
         let admin = self.admin.clone();
-        async move { Ok(admin.usage().await?.into_iter().map(Usage).collect()) }
+        async move {
+            let usage = admin.usage(by, since.into()).await?;
+            Ok(usage.into_iter().map(Usage).collect())
+        }
     }
+}
+
+fn usage_by(by: Option<&str>) -> Result<UsageBy, Error> {
+    match by {
+        None => Ok(UsageBy::Both),
+        Some("model") => Ok(UsageBy::Model),
+        Some("key") => Ok(UsageBy::Key),
+        Some(_) => Err(Error::invalid("by", "there are model and key")),
+    }
+}
+
+fn span(field: &str, text: &str) -> Result<Span, Error> {
+    text.parse()
+        .map_err(|error| Error::invalid(field, &format!("{error}")))
 }
 
 /// Reads a token from a file that holds nothing else.

@@ -120,6 +120,8 @@ fn exception(code: Code) -> fn(Arguments) -> PyErr {
         Code::ModelUnplaceable
         | Code::ModelParked
         | Code::ModelLoading
+        | Code::ModelOff
+        | Code::ActivationTimeout
         | Code::ShuttingDown
         | Code::Unavailable => classes::UnavailableError::new_err,
         Code::UpstreamError | Code::UpstreamDisconnected | Code::UpstreamTimeout => {

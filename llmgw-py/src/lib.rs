@@ -8,6 +8,7 @@
 //! | `sched` | `plan`: where models go, and why not |
 //! | `whatif` | `what_if`: what changes would do |
 //! | `control` | `Client`: a control plane over its admin API |
+//! | `orders` | `Orders`: what is ordered of a control plane |
 //! | `cluster` | nodes, models, replicas, usage, as frozen classes |
 //! | `reasons` | why something does not fit, as frozen classes |
 //! | `view` | what those classes have in common |
@@ -19,6 +20,7 @@ mod cluster;
 mod control;
 mod convert;
 mod error;
+mod orders;
 mod reasons;
 mod runtime;
 mod sched;
@@ -37,6 +39,7 @@ mod _llmgw {
             Summary, UnhealthyGpu, Usage,
         },
         control::Client,
+        orders::Orders,
         reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Remedy, Report},
         runtime::shutdown,
         sched::{Placement, Plan, Stop, plan, plan_async},

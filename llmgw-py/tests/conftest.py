@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import llmgw
 import pytest
+from programs import PORTS, Program
 
 TOKEN = "secret-0123456789"  # noqa: S105 - of the small admin API below
 NODE = "node-0197c2a4f0e17b6c9a3d5e8f10213243"
@@ -285,3 +287,27 @@ USAGE = {
     "prompt_tokens": 30,
     "completion_tokens": 12,
 }
+
+
+class Server:
+    """A control plane that runs: where its admin API is, and its token."""
+
+    def __init__(self, data: Path) -> None:
+        self.program = Program("llmgw-server", "--data-dir", str(data), "--cluster-listen", "127.0.0.1:0", *PORTS)
+        self.token_file = data / "admin.token"
+
+    @property
+    def url(self) -> str:
+        return self.program.wait_for(r"admin API on (http://\S+)", 60)
+
+    def client(self) -> llmgw.Client:
+        return llmgw.Client(self.url, token_file=self.token_file)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server") / "data")
+    try:
+        yield server
+    finally:
+        server.program.stop()

@@ -1,40 +1,13 @@
 """The client against a real control plane, without a node."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import llmgw
 import pytest
-from conftest import wanted
-from programs import PORTS, Program, needs_programs
+from conftest import Server, wanted
+from programs import needs_programs
 
 pytestmark = needs_programs
 
 DEFINITION = wanted("org/new:7b", "400GB")["models"][0]
-
-
-class Server:
-    """A control plane that runs: where its admin API is, and its token."""
-
-    def __init__(self, data: Path) -> None:
-        self.program = Program("llmgw-server", "--data-dir", str(data), "--cluster-listen", "127.0.0.1:0", *PORTS)
-        self.token_file = data / "admin.token"
-
-    @property
-    def url(self) -> str:
-        return self.program.wait_for(r"admin API on (http://\S+)", 60)
-
-    def client(self) -> llmgw.Client:
-        return llmgw.Client(self.url, token_file=self.token_file)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server") / "data")
-    try:
-        yield server
-    finally:
-        server.program.stop()
 
 
 def test_an_empty_cluster_says_so(server: Server) -> None:

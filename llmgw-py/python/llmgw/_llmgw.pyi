@@ -17,6 +17,7 @@ __all__ = [
     "Move",
     "Node",
     "NodeWarning",
+    "Orders",
     "Os",
     "Outcome",
     "Placement",
@@ -77,8 +78,8 @@ class Placement:
     """A replica to start."""
 
     @property
-    def model(self) -> str:
-        """The model."""
+    def model(self) -> str | None:
+        """The model; None when it is summed up over all."""
 
     @property
     def profile(self) -> str:
@@ -325,6 +326,10 @@ class Client:
     def url(self) -> str:
         """The address."""
 
+    @property
+    def orders(self) -> Orders:
+        """What is ordered of it, and what is looked up for that."""
+
     def summary(self) -> Summary:
         """The state of the whole in one look."""
 
@@ -379,10 +384,219 @@ class Client:
     def retry_async(self, model: str) -> asyncio.Future[None]:
         """The same, awaited."""
 
-    def usage(self) -> list[Usage]:
-        """What was used, by model and key."""
+    def usage(self, *, by: Literal["model", "key"] | None = None, since: str = "24h") -> list[Usage]:
+        """What was used within the last `since`: by model and key, or summed up by the one or the other."""
 
-    def usage_async(self) -> asyncio.Future[list[Usage]]:
+    def usage_async(
+        self, *, by: Literal["model", "key"] | None = None, since: str = "24h"
+    ) -> asyncio.Future[list[Usage]]:
+        """The same, awaited."""
+
+# === orders: what is ordered of a control plane ===
+
+@final
+class Orders:
+    """What is ordered of a control plane, and what is looked up for that; `Client.orders` gives it.
+
+    Answers are plain data, in the words of the admin API.
+    """
+
+    def engines(self) -> list[dict[str, Any]]:
+        """Engines: which are wanted, who chose them so, how far each node is."""
+
+    def engines_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def choose_engine(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        source: str | None = None,
+        variant: str | None = None,
+    ) -> dict[str, Any]:
+        """Has every node get an engine so, over what the settings say; gives what they are told."""
+
+    def choose_engine_async(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        source: str | None = None,
+        variant: str | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def unset_engine(self, name: str) -> dict[str, Any]:
+        """Takes the choice of an engine back; gives what the settings say of it."""
+
+    def unset_engine_async(self, name: str) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def scale(
+        self,
+        model: str,
+        *,
+        min_replicas: int | None = None,
+        max_replicas: int | None = None,
+        idle_timeout: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs a model between so many replicas; gives what is in force."""
+
+    def scale_async(
+        self,
+        model: str,
+        *,
+        min_replicas: int | None = None,
+        max_replicas: int | None = None,
+        idle_timeout: str | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def roll(self, model: str) -> dict[str, Any]:
+        """Replaces the stale replicas of a model, one after the other."""
+
+    def roll_async(self, model: str) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def use_node(
+        self, node: str, state: Literal["ready", "cordoned", "draining"], *, reason: str = ""
+    ) -> dict[str, Any]:
+        """Uses a node, named by host name or id, otherwise; gives what is in force."""
+
+    def use_node_async(
+        self, node: str, state: Literal["ready", "cordoned", "draining"], *, reason: str = ""
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def holds(self) -> list[dict[str, Any]]:
+        """Where nothing is placed or moved."""
+
+    def holds_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def hold(
+        self,
+        name: str,
+        *,
+        facility: str | None = None,
+        pool: str | None = None,
+        node: str | None = None,
+        reason: str = "",
+        lasts: str | None = None,
+    ) -> dict[str, Any]:
+        """Places and moves nothing in a facility, in a pool or on a node; one of that name is replaced."""
+
+    def hold_async(
+        self,
+        name: str,
+        *,
+        facility: str | None = None,
+        pool: str | None = None,
+        node: str | None = None,
+        reason: str = "",
+        lasts: str | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def lift(self, name: str) -> None:
+        """Lifts a hold."""
+
+    def lift_async(self, name: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def capacities(self) -> list[dict[str, Any]]:
+        """What models were measured to do."""
+
+    def capacities_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def record_capacity(self, model: str, measurement: Mapping[str, Any]) -> dict[str, Any]:
+        """Keeps a measurement of a model; gives it as it is kept."""
+
+    def record_capacity_async(self, model: str, measurement: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def keys(self) -> list[dict[str, Any]]:
+        """API keys, without their secrets."""
+
+    def keys_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def create_key(self, name: str) -> dict[str, Any]:
+        """Makes an API key; its secret is in the answer, and never shown again."""
+
+    def create_key_async(self, name: str) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def revoke_key(self, key: str) -> None:
+        """Revokes an API key."""
+
+    def revoke_key_async(self, key: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Admin tokens with roles, without their secrets."""
+
+    def tokens_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def create_token(self, name: str, *, role: Literal["viewer", "operator", "admin"] = "viewer") -> dict[str, Any]:
+        """Makes an admin token; its secret is in the answer, and never shown again."""
+
+    def create_token_async(
+        self, name: str, *, role: Literal["viewer", "operator", "admin"] = "viewer"
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def revoke_token(self, token: str) -> None:
+        """Revokes an admin token."""
+
+    def revoke_token_async(self, token: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def settings(self) -> dict[str, Any]:
+        """What the control plane was told."""
+
+    def settings_async(self) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Long work that is under way."""
+
+    def jobs_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def audit(self, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """What was ordered, by whom: the entries after a number."""
+
+    def audit_async(self, *, after: int = 0, limit: int = 1000) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def decisions(self, model: str | None = None, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """What was decided, on a model or on all: after a number."""
+
+    def decisions_async(
+        self, model: str | None = None, *, after: int = 0, limit: int = 1000
+    ) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def logs(self, model: str) -> list[dict[str, Any]]:
+        """What the engines of a model said last."""
+
+    def logs_async(self, model: str) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def orphans(self) -> list[dict[str, Any]]:
+        """Weights on disks that no model refers to."""
+
+    def orphans_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def collect(self, digests: list[str]) -> list[dict[str, Any]]:
+        """Removes such weights from every node that lists them; gives those, with why some stay."""
+
+    def collect_async(self, digests: list[str]) -> asyncio.Future[list[dict[str, Any]]]:
         """The same, awaited."""
 
 # === reasons: why something does not fit ===
@@ -1079,15 +1293,15 @@ class Replica:
 
 @final
 class Usage:
-    """What was used of a model with a key."""
+    """What was used of a model, with a key, or both."""
 
     @property
     def model(self) -> str:
         """The model."""
 
     @property
-    def key(self) -> str:
-        """The key's id."""
+    def key(self) -> str | None:
+        """The key's id; None when it is summed up over all."""
 
     @property
     def requests(self) -> int:

@@ -1,0 +1,71 @@
+"""What is ordered of a real control plane, without a node."""
+
+from __future__ import annotations
+
+import llmgw
+import pytest
+from conftest import Server, wanted
+from programs import needs_programs
+
+pytestmark = needs_programs
+
+DEFINITION = wanted("org/new:7b", "400GB")["models"][0]
+
+
+def test_a_hold_stands_until_it_is_lifted(server: Server) -> None:
+    orders = server.client().orders
+    hold = orders.hold("north", facility="north", reason="new floor", lasts="2h")
+    assert (hold["by"], hold["scope"], hold["until"] - hold["since"]) == ("admin", {"facility": "north"}, 7_200_000)
+    assert orders.holds() == [hold]
+    orders.lift("north")
+    with pytest.raises(llmgw.NotFoundError):
+        orders.lift("north")
+    with pytest.raises(llmgw.ConfigError, match="name one of"):
+        orders.hold("north", facility="north", pool="a")
+
+
+async def test_a_model_is_scaled_and_measured(server: Server) -> None:
+    client = server.client()
+    orders = client.orders
+    client.add(DEFINITION)
+    try:
+        scaled = await orders.scale_async(DEFINITION["name"], min_replicas=0, max_replicas=3, idle_timeout="5m")
+        assert (scaled["on_demand"], scaled["idle_timeout"], scaled["max"]) == (True, 300_000_000_000, 3)
+        with pytest.raises(llmgw.ConfigError, match="max"):
+            orders.scale(DEFINITION["name"], min_replicas=3, max_replicas=2)
+        with pytest.raises(llmgw.ConflictError):
+            orders.roll(DEFINITION["name"])
+        measured = {"profile": "default", "concurrency": 4, "tokens_per_second": 90}
+        kept = orders.record_capacity(DEFINITION["name"], measured)
+        assert kept["measured_by"] == "admin"
+        assert orders.capacities() == [kept]
+        assert orders.logs(DEFINITION["name"]) == []
+    finally:
+        client.remove(DEFINITION["name"])
+
+
+def test_engines_are_chosen_and_taken_back(server: Server) -> None:
+    orders = server.client().orders
+    assert orders.choose_engine("llamacpp", version="b11000")["version"] == "b11000"
+    (engine,) = orders.engines()
+    assert engine["chosen"]["by"] == "admin"
+    assert orders.unset_engine("llamacpp")["lifted"] == "llamacpp"
+    with pytest.raises(llmgw.ConfigError, match="version"):
+        orders.choose_engine("llamacpp", version="../x")
+    with pytest.raises(llmgw.NotFoundError):
+        orders.use_node("nobody", "cordoned")
+
+
+def test_a_token_opens_what_its_role_allows(server: Server) -> None:
+    orders = server.client().orders
+    made = orders.create_token("eve", role="viewer")
+    viewer = llmgw.Client(server.url, made["secret"])
+    assert viewer.summary().nodes_total == 0
+    with pytest.raises(llmgw.AccessError, match="needs the role operator"):
+        viewer.orders.hold("x", facility="y")
+    orders.revoke_token(made["id"])
+    with pytest.raises(llmgw.AccessError):
+        viewer.summary()
+    assert [token["id"] for token in orders.tokens()] == []
+    actions = [entry["action"] for entry in orders.audit()]
+    assert actions[-2:] == ["token.create", "token.revoke"]

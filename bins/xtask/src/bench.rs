@@ -29,7 +29,8 @@ pub(crate) fn run(
     };
     // Cargo would run it in the folder of its package: paths are those of who asks.
     let built = Job::cargo()
-        .args(["bench", "--locked", "--no-run", "-p", &package.name])
+        .args(["bench", "--locked", "--no-run", "--all-features"])
+        .args(["-p", &package.name])
         .args([
             "--bench",
             &bench.name,

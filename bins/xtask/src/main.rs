@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask ci`, `cargo xtask test`, `cargo xtask bench`.
+//! The project's own chores: `cargo xtask ci`, `cargo xtask test`, `cargo xtask sim`, `cargo xtask bench`.
 
 mod alone;
 mod bench;
@@ -10,6 +10,7 @@ mod manifest;
 mod python;
 mod readme;
 mod rust;
+mod sim;
 mod steps;
 mod structure;
 mod summary;
@@ -45,6 +46,12 @@ enum Chore {
     Test {
         /// A part of a test's name, of its package or of its file
         filter: Option<String>,
+    },
+    /// Run the simulation of a whole cluster from many seeds; a thousand by default
+    Sim {
+        /// `--seeds N`, `--from S`, `--trace`, `--planted`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
     },
     /// List the benches, or run one
     Bench {
@@ -83,6 +90,10 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Test { filter } => {
             rust::build(&workspace)?;
             rust::test(&workspace, filter.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Chore::Sim { args } => {
+            sim::run(&args)?;
             Ok(ExitCode::SUCCESS)
         }
         Chore::Bench { name, args } => {

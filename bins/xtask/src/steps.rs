@@ -7,7 +7,7 @@ use crate::{
     console::{heading, say},
     gates,
     leftovers::now,
-    python, readme, rust, structure,
+    python, readme, rust, sim, structure,
     summary::Summary,
     tools,
     workspace::Workspace,
@@ -146,6 +146,12 @@ const STEPS: &[Step] = &[
         about: "all Rust tests, the real-engine ones too",
         needs: &["build"],
         run: |workspace| rust::test(workspace, None),
+    },
+    Step {
+        name: "sim",
+        about: "a simulated cluster keeps its promises, whatever goes wrong",
+        needs: &["fetch"],
+        run: sim::check,
     },
     Step {
         name: "doctest",

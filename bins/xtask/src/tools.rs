@@ -78,6 +78,11 @@ fn has_curl() -> bool {
     Job::new("curl").arg("--version").succeeds()
 }
 
+fn has_prometheus() -> bool {
+    Job::new("promtool").arg("--version").succeeds()
+        && Job::new("prometheus").arg("--version").succeeds()
+}
+
 /// Debian keeps PostgreSQL's server programs out of `PATH`.
 fn has_postgres() -> bool {
     let packaged = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
@@ -92,7 +97,7 @@ fn has_postgres() -> bool {
     folders.iter().any(has_both)
 }
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: [Tool; 9] = [
     Tool {
         name: "rustfmt",
         present: has_rustfmt,
@@ -133,6 +138,12 @@ const TOOLS: [Tool; 8] = [
         name: "PostgreSQL's server (initdb, postgres)",
         present: has_postgres,
         install: "apt-get install -y postgresql",
+        without: None,
+    },
+    Tool {
+        name: "Prometheus (prometheus, promtool)",
+        present: has_prometheus,
+        install: "apt-get install -y prometheus",
         without: None,
     },
     Tool {

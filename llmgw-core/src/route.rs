@@ -3,6 +3,10 @@
 //! The control plane publishes a [`RouteTable`]; the gateway reads it without a lock and without the store, and
 //! goes on with the last good one when nobody publishes.
 
+pub mod balance;
+pub mod circuit;
+pub mod prefix;
+
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use crate::{

@@ -44,9 +44,28 @@ fn others(parent: &Path, kept: &Path) -> Vec<PathBuf> {
 fn commands() -> Vec<Vec<u8>> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
-        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
+        .filter_map(|process| command(&process.path()))
         .collect()
 }
+
+/// The command line of a process. For a moment after it became another program it has none, and then is looked at again:
+/// it may be an engine that starts.
+fn command(process: &Path) -> Option<Vec<u8>> {
+    let read = || fs::read(process.join("cmdline")).ok();
+    let mut command = read()?;
+    for _ in 0..LOOKS {
+        // The kernel's own threads, and what has ended, have no program either.
+        if !command.is_empty() || fs::read_link(process.join("exe")).is_err() {
+            break;
+        }
+        std::thread::yield_now();
+        command = read()?;
+    }
+    Some(command)
+}
+
+/// Some processes have no command line on purpose.
+const LOOKS: u32 = 1_000;
 
 fn is_used(environment: &Path, commands: &[Vec<u8>]) -> bool {
     // With what follows it, so that no other's name begins with it.

@@ -75,6 +75,7 @@ use self::{
 };
 pub use self::{
     config::GatewayConfig,
+    journal::{SpoolError, UsageSpool},
     upstreams::{LoadTable, ReplicaLoad},
 };
 use crate::{
@@ -100,6 +101,8 @@ pub struct GatewayDeps {
     pub activation: Arc<dyn Activation>,
     /// Where usage goes; not asked for anything else.
     pub store: Arc<dyn Store>,
+    /// Where usage waits for the store, so that it outlives this process; in memory alone when absent.
+    pub spool: Option<UsageSpool>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -152,10 +155,11 @@ impl GatewayConfig {
             hashing_key,
             activation,
             store,
+            spool,
             clock,
         } = deps;
         let shared = Arc::new(Shared {
-            journal: Arc::new(Journal::new(self.journal_limit)),
+            journal: Arc::new(Journal::new(self.journal_limit, spool)),
             queue: Arc::new(Queue::new(self.waiting_per_model, self.waiting)),
             config: self,
             routes,

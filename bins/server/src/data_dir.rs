@@ -10,6 +10,7 @@
 //! | `weights-found/` | what hubs said of weights: commits, digests, headers | asked again; a branch may be another commit by then |
 //! | `agent.token` | the secret that admits agents | agents on this machine read it here |
 //! | `first-key` | the first API key, until it was shown | a crash before that must not lose it |
+//! | `usage/` | usage that the store has not got yet | a kill, or a store that is away, must not lose it |
 //! | `llmgw.db` | the store, unless it is elsewhere | |
 //!
 //! The directory is 0700 and every file 0600.

@@ -10,6 +10,7 @@ use std::{
 use llmgw_core::{
     error::{Chain, Coded},
     fetch::FetchError,
+    gateway::SpoolError,
     keys::EntropyError,
     store::StoreError,
 };
@@ -69,6 +70,9 @@ pub enum Fault {
     /// The store can't be opened.
     #[error("the store can't be opened")]
     Store(#[source] StoreError),
+    /// Usage can't be kept on the disk.
+    #[error("usage can't be kept on the disk")]
+    Usage(#[source] SpoolError),
     /// The controller could not be built.
     #[error("the control plane can't start")]
     Controller(#[source] ControllerError),
@@ -139,6 +143,7 @@ impl Fault {
             Self::Store(error) | Self::Controller(ControllerError::Store(error)) => {
                 store_hint(error)
             }
+            Self::Usage(error) => error.hint(),
             Self::Broken => Some("start again; what was stored is kept".to_owned()),
             Self::Fetcher(_) | Self::Controller(_) | Self::Entropy(_) | Self::Signals(_) => None,
         }

@@ -1,6 +1,7 @@
 //! Build, run, drain: a server from its parts.
 
 use std::{
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,10 +12,11 @@ use llmgw_core::{
     clock::{Clock, SystemClock},
     cluster::{catalog::Model, engine::WantedEngine, weights::WeightsOrders},
     control::{Activation, Control, Traffic},
-    gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable},
+    gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable, UsageSpool},
     id::{ModelName, ReplicaId},
     keys::HashingKey,
     store::{self, Epoch, Store},
+    units::Bytes,
 };
 use llmgw_sched::controller::{
     Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
@@ -187,7 +189,15 @@ impl ServerConfig {
             first_key::ensure(&data, file, &hashing_key, &*store, epoch, &*clock).await?;
 
         handle.reload_keys().await.map_err(Fault::Store)?;
-        let gateway = build_gateway(&handle, hashing_key.clone(), store, clock, open_files);
+        let spool = open_spool(&data).await?;
+        let gateway = build_gateway(
+            &handle,
+            hashing_key.clone(),
+            store,
+            spool,
+            clock,
+            open_files,
+        );
         let agents = match agents_listener {
             None => None,
             Some(listener) => {
@@ -424,10 +434,23 @@ impl Traffic for GatewayTraffic {
     }
 }
 
+/// Opens where usage waits for the store. Looks at what an earlier process left there, on a thread that may be kept by
+/// the disk.
+async fn open_spool(data: &DataDir) -> Result<UsageSpool, Fault> {
+    let directory = data.path().join("usage");
+    let opening = tokio::task::spawn_blocking(move || UsageSpool::open(&directory, SPOOL_LIMIT));
+    let opened = opening.await.map_err(|error| Fault::DataDir {
+        path: data.path().to_owned(),
+        source: io::Error::other(error),
+    })?;
+    opened.map_err(Fault::Usage)
+}
+
 fn build_gateway(
     handle: &ControllerHandle,
     hashing_key: HashingKey,
     store: Arc<dyn Store>,
+    spool: UsageSpool,
     clock: Arc<dyn Clock>,
     open_files: Option<u64>,
 ) -> Gateway {
@@ -438,6 +461,7 @@ fn build_gateway(
         hashing_key,
         activation,
         store,
+        spool: Some(spool),
         clock,
     };
     let mut config = GatewayConfig::default();
@@ -483,4 +507,7 @@ fn sqlite_url(data_dir: &Path) -> String {
 
 const ADMIN_LOOPBACK_ONLY: &str = "it speaks plain HTTP, and its token must not cross a network";
 /// A control plane that was killed takes its own lease back at once; another waits for this long.
+/// Usage that is kept on the disk at most while the store is away: about 700,000 calls.
+const SPOOL_LIMIT: Bytes = Bytes::mib(256);
+
 const LEASE_TTL: Duration = Duration::from_secs(10);

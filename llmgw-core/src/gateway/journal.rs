@@ -1,81 +1,124 @@
-//! Usage on its way to the store: kept in memory, written in batches by one task, never on the request path.
+//! Usage on its way to the store: taken on the request path without waiting, brought to the disk soon after, and
+//! written to the store in batches.
 //!
-//! What a killed process loses is what came in since the last write: a fraction of a second. What is kept while
-//! the store fails is bounded; what goes beyond is counted, and said once a minute as an error, because it is
-//! a gap in the accounts.
+//! With a [`UsageSpool`], what a killed process loses is what came in since the last write to the disk: a fraction of a
+//! second; the rest is there when the next one starts. Without one, usage waits in memory. What is kept while the store
+//! fails is bounded either way; what goes beyond is counted, and said once a minute as an error, because it is a gap in
+//! the accounts.
+
+mod alarm;
+mod parcel;
+mod spool;
 
 use std::{
+    collections::VecDeque,
+    io,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{sync::Notify, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::account::UsageRecord, error::Chain, store::Store};
+pub use self::spool::{SpoolError, UsageSpool};
+use self::{
+    alarm::Alarm,
+    parcel::{InHand, Parcel},
+};
+use crate::{
+    cluster::account::UsageRecord,
+    error::Chain,
+    store::{Store, StoreError},
+};
 
 /// Records that wait to be written.
 #[derive(Debug)]
 pub(super) struct Journal {
-    waiting: Mutex<Vec<UsageRecord>>,
-    wake: Notify,
-    /// Records that are being written: they count against the limit too.
-    in_hand: AtomicU64,
+    state: Mutex<State>,
+    /// Records came in.
+    came: Notify,
+    /// A parcel can be written to the store.
+    parcelled: Notify,
+    spool: Option<Arc<UsageSpool>>,
+    /// Records that are kept in memory at most.
+    limit: usize,
     lost: AtomicU64,
-    limit: u64,
+    alarm: Alarm,
 }
 
-/// Says what must be said, but not more than once a minute.
 #[derive(Debug, Default)]
-struct Alarm {
-    last: Option<Instant>,
-    /// Losses that were said already.
-    said: u64,
+pub(super) struct State {
+    /// What came in and is in no parcel yet.
+    new: Vec<UsageRecord>,
+    /// What the store has not got, the oldest first.
+    parcels: VecDeque<Parcel>,
+    /// The number of the next parcel.
+    next: u64,
 }
 
 // === impl Journal ===
 
 impl Journal {
-    /// An empty journal that holds at most so many records.
-    pub(super) fn new(limit: usize) -> Self {
+    /// A journal that keeps at most so many records in memory, and others in the spool, if there is one. What an
+    /// earlier process left in the spool is written to the store with the rest.
+    pub(super) fn new(limit: usize, mut spool: Option<UsageSpool>) -> Self {
+        let left = spool.as_mut().map(UsageSpool::take_left);
+        let parcels: VecDeque<Parcel> = left.into_iter().flatten().map(Parcel::left).collect();
+        if !parcels.is_empty() {
+            let records: u64 = parcels.iter().map(|parcel| parcel.count).sum();
+            tracing::info!(
+                records,
+                "usage that an earlier process left goes to the store"
+            );
+        }
         Self {
-            waiting: Mutex::default(),
-            wake: Notify::new(),
-            in_hand: AtomicU64::new(0),
+            state: Mutex::new(State {
+                new: Vec::new(),
+                next: parcels.back().map_or(0, |last| last.number + 1),
+                parcels,
+            }),
+            came: Notify::new(),
+            parcelled: Notify::new(),
+            spool: spool.map(Arc::new),
+            limit,
             lost: AtomicU64::new(0),
-            limit: limit as u64,
+            alarm: Alarm::default(),
         }
     }
 
     /// Takes a record; never waits.
     pub(super) fn push(&self, record: UsageRecord) {
-        let mut waiting = self.lock();
-        if waiting.len() as u64 + self.in_hand.load(Ordering::Acquire) >= self.limit {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        if state.in_memory() >= self.limit {
+            drop(state);
+            self.lose(1);
             return;
         }
-        waiting.push(record);
-        let first = waiting.len() == 1;
-        drop(waiting);
+        state.new.push(record);
+        let first = state.new.len() == 1;
+        drop(state);
         if first {
-            self.wake.notify_one();
+            self.came.notify_one();
         }
     }
 
-    /// Records that wait to be written, or are being written.
+    /// Records that the store has not got.
     pub(super) fn waiting(&self) -> u64 {
-        self.lock().len() as u64 + self.in_hand.load(Ordering::Acquire)
+        let state = self.lock();
+        let parcels: u64 = state.parcels.iter().map(|parcel| parcel.count).sum();
+        state.new.len() as u64 + parcels
     }
 
-    /// Records that were lost because too many waited.
+    /// Records that were lost: too many waited, or their file was damaged.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Writes what comes in at least every `interval`, until `stop`; then what is left, for at most `farewell`.
+    /// Writes what comes in to the disk at least every `interval`, and to the store as soon as that takes it, until
+    /// `stop`; then what is left, for at most `farewell`.
     pub(super) async fn ship(
         &self,
         store: &dyn Store,
@@ -83,132 +126,258 @@ impl Journal {
         farewell: Duration,
         stop: &CancellationToken,
     ) {
-        let mut alarm = Alarm::default();
-        let until_stopped = async {
-            loop {
-                self.wake.notified().await;
+        let parcelling = async {
+            while stop
+                .run_until_cancelled(self.came.notified())
+                .await
+                .is_some()
+            {
                 // Lets more come, so that a busy second is a few writes.
-                tokio::time::sleep(interval).await;
-                self.write_all(store, &mut alarm).await;
+                stop.run_until_cancelled(tokio::time::sleep(interval)).await;
+                self.parcel_all().await;
             }
         };
-        tokio::select! {
-            () = until_stopped => {}
-            () = stop.cancelled() => {}
+        let shipping = async {
+            loop {
+                self.write_all(store).await;
+                self.parcelled.notified().await;
+            }
+        };
+        // A write that is cut off may have had its effect: the store passes over what it has.
+        tokio::join!(parcelling, stop.run_until_cancelled(shipping));
+        let last = async {
+            self.parcel_all().await;
+            self.write_all(store).await;
+        };
+        let _ = tokio::time::timeout(farewell, last).await;
+        self.end();
+    }
+
+    /// Puts what came in into parcels, on the disk if there is a spool.
+    async fn parcel_all(&self) {
+        while let Some((records, target)) = self.take_new() {
+            let count = records.len() as u64;
+            let Some(spool) = self.spool.clone() else {
+                self.lock().add(target, Parcel::held(records));
+                self.parcelled.notify_one();
+                continue;
+            };
+            let writing = spawn_blocking(move || {
+                let written = spool.append(target.number, target.bytes, &records);
+                (written, records)
+            });
+            let (written, records) = match writing.await {
+                Ok(written) => written,
+                // Its thread died or the runtime ends: nothing says whether they are on the disk.
+                Err(error) => {
+                    tracing::error!(%error, count, "usage was lost while it was written to the disk");
+                    self.lock().release(target);
+                    self.lose(count);
+                    continue;
+                }
+            };
+            let mut parcel = Parcel::held(records);
+            match written {
+                Ok(bytes) => parcel.on_disk(bytes),
+                Err(error) => self.alarm.disk_fails(&error, self.waiting(), self.lost()),
+            }
+            let mut state = self.lock();
+            state.add(target, parcel);
+            state.forget_some(self.limit / 2);
+            drop(state);
+            self.parcelled.notify_one();
         }
-        // A write that was cut off above may have had its effect: the store passes over what it has.
-        let last = tokio::time::timeout(farewell, self.write_all(store, &mut alarm)).await;
-        let left = self.lock().len() as u64;
-        if last.is_err() || left > 0 {
-            self.lost.fetch_add(left, Ordering::Relaxed);
+    }
+
+    /// Writes all parcels to the store.
+    async fn write_all(&self, store: &dyn Store) {
+        let mut backoff = FIRST_BACKOFF;
+        while let Some(parcel) = InHand::take(&self.state) {
+            match self.write(store, &parcel).await {
+                Ok(()) => {
+                    self.remove(parcel).await;
+                    backoff = FIRST_BACKOFF;
+                }
+                Err(failure) => {
+                    drop(parcel);
+                    self.alarm
+                        .store_fails(&failure, self.waiting(), self.lost());
+                    tokio::time::sleep(backoff).await;
+                    backoff = (backoff * 2).min(LONGEST_BACKOFF);
+                }
+            }
+        }
+        self.alarm.losses(self.lost());
+    }
+
+    async fn write(&self, store: &dyn Store, parcel: &InHand<'_>) -> Result<(), String> {
+        let records = match parcel.records() {
+            Some(records) => records,
+            None => self
+                .read(parcel.number())
+                .await
+                .map_err(|error| format!("reading usage from the disk: {}", Chain(&error)))?,
+        };
+        for batch in records.chunks(BATCH) {
+            match append(store, batch).await {
+                Ok(()) => {}
+                Err(Failure::Refused(error)) => self.write_one_by_one(store, batch, error).await?,
+                Err(Failure::Away(failure)) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    /// The store refuses a batch, and would for ever: finds the records that it refuses.
+    async fn write_one_by_one(
+        &self,
+        store: &dyn Store,
+        batch: &[UsageRecord],
+        mut why: String,
+    ) -> Result<(), String> {
+        let mut refused = 0;
+        for record in batch {
+            match append(store, std::slice::from_ref(record)).await {
+                Ok(()) => {}
+                Err(Failure::Refused(error)) => (refused, why) = (refused + 1, error),
+                Err(Failure::Away(failure)) => return Err(failure),
+            }
+        }
+        if refused > 0 {
+            self.lose(refused);
             tracing::error!(
-                records = left,
+                refused,
+                error = why,
+                "the store refuses usage: a metering gap"
+            );
+        }
+        Ok(())
+    }
+
+    async fn read(&self, number: u64) -> io::Result<Arc<Vec<UsageRecord>>> {
+        let Some(spool) = self.spool.clone() else {
+            return Ok(Arc::default());
+        };
+        let reading = spawn_blocking(move || spool.read(number));
+        let content = reading.await.map_err(io::Error::other)??;
+        if content.damaged > 0 {
+            self.lose(content.damaged);
+            tracing::error!(
+                records = content.damaged,
+                file = number,
+                "usage on the disk was damaged: a metering gap"
+            );
+        }
+        Ok(Arc::new(content.records))
+    }
+
+    /// The store has a parcel.
+    async fn remove(&self, parcel: InHand<'_>) {
+        let file = parcel.file();
+        parcel.done();
+        let (Some(number), Some(spool)) = (file, self.spool.clone()) else {
+            return;
+        };
+        // What stays is written again after the next start, and passed over.
+        let removing = spawn_blocking(move || spool.remove(number));
+        if let Ok(Err(error)) = removing.await {
+            tracing::warn!(%error, file = number, "usage that the store has can't be removed from the disk");
+        }
+    }
+
+    /// Takes what came in, as much as a batch, and says where it goes: to the last file, or to a new one.
+    fn take_new(&self) -> Option<(Vec<UsageRecord>, Target)> {
+        let limit = self.spool.as_ref().map(|spool| spool.limit().0);
+        let mut state = self.lock();
+        if state.new.is_empty() {
+            return None;
+        }
+        let records = if state.new.len() <= BATCH {
+            std::mem::take(&mut state.new)
+        } else {
+            state.new.drain(..BATCH).collect()
+        };
+        let on_disk: u64 = state.parcels.iter().map(|parcel| parcel.bytes).sum();
+        if limit.is_some_and(|limit| on_disk >= limit) {
+            drop(state);
+            self.lose(records.len() as u64);
+            self.alarm.losses(self.lost());
+            return self.take_new();
+        }
+        let target = state.target();
+        Some((records, target))
+    }
+
+    /// Says what is left.
+    fn end(&self) {
+        let mut state = self.lock();
+        let kept = |parcel: &Parcel| parcel.bytes > 0;
+        let on_disk: u64 = state
+            .parcels
+            .iter()
+            .filter(|parcel| kept(parcel))
+            .map(|parcel| parcel.count)
+            .sum();
+        let new = std::mem::take(&mut state.new).len() as u64;
+        let in_memory: u64 = state
+            .parcels
+            .iter()
+            .filter(|parcel| !kept(parcel))
+            .map(|parcel| parcel.count)
+            .sum();
+        state.parcels.retain(kept);
+        drop(state);
+        let lost = new + in_memory;
+        self.lose(lost);
+        if lost > 0 {
+            tracing::error!(
+                records = lost,
                 "usage was not written before the end: a metering gap"
             );
         }
-    }
-
-    async fn write_all(&self, store: &dyn Store, alarm: &mut Alarm) {
-        let mut backoff = FIRST_BACKOFF;
-        while let Some(batch) = Batch::take(self) {
-            let write = store.append_usage(&batch.records);
-            let failure = match tokio::time::timeout(WRITE_TIMEOUT, write).await {
-                Ok(Ok(())) => {
-                    batch.done();
-                    backoff = FIRST_BACKOFF;
-                    continue;
-                }
-                Ok(Err(error)) => Chain(&error).to_string(),
-                Err(elapsed) => elapsed.to_string(),
-            };
-            // The batch goes back to the front.
-            drop(batch);
-            alarm.store_fails(&failure, self);
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(LONGEST_BACKOFF);
-        }
-        alarm.losses(self);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<UsageRecord>> {
-        // A list of records is right after any panic.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Records that are being written. Dropped before they are [`Batch::done`], they go back to the journal: a
-/// write that is cut off loses nothing.
-struct Batch<'a> {
-    journal: &'a Journal,
-    records: Vec<UsageRecord>,
-}
-
-impl<'a> Batch<'a> {
-    fn take(journal: &'a Journal) -> Option<Self> {
-        let mut waiting = journal.lock();
-        if waiting.is_empty() {
-            return None;
-        }
-        let records = if waiting.len() <= BATCH {
-            std::mem::take(&mut *waiting)
-        } else {
-            waiting.drain(..BATCH).collect()
-        };
-        journal
-            .in_hand
-            .store(records.len() as u64, Ordering::Release);
-        Some(Self { journal, records })
-    }
-
-    fn done(mut self) {
-        self.records.clear();
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        let mut waiting = self.journal.lock();
-        if !self.records.is_empty() {
-            self.records.append(&mut waiting);
-            std::mem::swap(&mut *waiting, &mut self.records);
-        }
-        self.journal.in_hand.store(0, Ordering::Release);
-    }
-}
-
-// === impl Alarm ===
-
-impl Alarm {
-    fn store_fails(&mut self, error: &str, journal: &Journal) {
-        if self.is_due() {
-            let (waiting, lost) = (journal.lock().len(), journal.lost());
-            self.said = lost;
-            tracing::error!(
-                error,
-                waiting,
-                lost,
-                "usage can't be written and is kept in memory",
+        if on_disk > 0 {
+            tracing::warn!(
+                records = on_disk,
+                "usage is on the disk and goes to the store after the next start"
             );
         }
     }
 
-    fn losses(&mut self, journal: &Journal) {
-        let lost = journal.lost();
-        if lost > self.said && self.is_due() {
-            self.said = lost;
-            tracing::error!(
-                lost,
-                "usage records were lost since the start: a metering gap"
-            );
-        }
+    fn lose(&self, records: u64) {
+        self.lost.fetch_add(records, Ordering::Relaxed);
     }
 
-    fn is_due(&mut self) -> bool {
-        let due = self.last.is_none_or(|last| last.elapsed() >= ALARM_EVERY);
-        if due {
-            self.last = Some(Instant::now());
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Lists of records are right after any panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where new records go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    number: u64,
+    /// What is there already.
+    bytes: u64,
+}
+
+/// Why the store did not take usage.
+enum Failure {
+    /// It may, later.
+    Away(String),
+    /// It never will.
+    Refused(String),
+}
+
+async fn append(store: &dyn Store, records: &[UsageRecord]) -> Result<(), Failure> {
+    let write = store.append_usage(records);
+    match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error @ StoreError::Refused { .. })) => {
+            Err(Failure::Refused(Chain(&error).to_string()))
         }
-        due
+        Ok(Err(error)) => Err(Failure::Away(Chain(&error).to_string())),
+        Err(elapsed) => Err(Failure::Away(elapsed.to_string())),
     }
 }
 
@@ -218,7 +387,6 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// A write that takes longer is given up and made again: the store passes over what it has.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-const ALARM_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests;

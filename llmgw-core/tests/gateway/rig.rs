@@ -86,6 +86,7 @@ impl Rig {
             hashing_key,
             activation: Arc::<ScriptedActivation>::clone(&activation),
             store: Arc::new(faulty),
+            spool: None,
             clock,
         });
         let load = gateway.load();

@@ -5,23 +5,29 @@
 //! for each other nowhere, and nothing that takes long is done here: what is heard is put where others look.
 //! What is heard may be late, doubled or out of order; the [`fence`] decides what counts.
 
+mod asks;
 pub mod fence;
 pub mod time;
 
-use std::{io, time::Duration};
+pub use self::asks::EngineLogs;
+
+use std::{io, pin::pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use llmgw_core::{
-    api::agent::{
-        DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
+    api::{
+        agent::{
+            DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
+        },
+        log::LogAnswer,
     },
     clock::{Clock, Timestamp},
     error::{Code, Coded},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    sync::{mpsc, watch},
     time::timeout,
 };
 use tokio_util::{
@@ -29,7 +35,7 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
-use self::time::ServerTime;
+use self::{asks::Desk, time::ServerTime};
 
 /// What a session speaks with, and of.
 #[derive(Debug)]
@@ -42,10 +48,19 @@ pub struct Session<'a> {
     pub desired: &'a watch::Sender<Option<DesiredState>>,
     /// Where the control plane's time is put.
     pub time: &'a watch::Sender<Option<ServerTime>>,
+    /// Who tells what engines wrote.
+    pub logs: &'a dyn EngineLogs,
     /// Our own clock.
     pub clock: &'a dyn Clock,
     /// Ends the session, after one more report.
     pub closing: CancellationToken,
+}
+
+/// Where what is heard is put.
+struct Heard<'a> {
+    desired: &'a watch::Sender<Option<DesiredState>>,
+    tell: &'a (dyn Fn(Timestamp) + Send + Sync),
+    desk: Desk,
 }
 
 /// How a session went.
@@ -97,6 +112,7 @@ impl Session<'_> {
             reports,
             desired,
             time,
+            logs,
             clock,
             closing,
         } = self;
@@ -113,9 +129,21 @@ impl Session<'_> {
             .new_codec();
         let (sink, stream) = Framed::new(stream, codec).split();
         let mut welcomed = false;
+        let (desk, clerk, answers) = asks::desk();
+        let heard = Heard {
+            desired,
+            tell: &tell,
+            desk,
+        };
+        let conversation = async {
+            tokio::select! {
+                why = speak(sink, hello, reports, answers, &closing) => why,
+                why = hear(stream, &heard, &mut welcomed) => why,
+            }
+        };
         let why = tokio::select! {
-            why = speak(sink, hello, reports, &closing) => why,
-            why = hear(stream, desired, &tell, &mut welcomed) => why,
+            why = conversation => why,
+            never = clerk.work(logs) => match never {},
         };
         SessionEnd { welcomed, why }
     }
@@ -125,6 +153,7 @@ async fn speak<S>(
     mut sink: S,
     hello: Hello,
     mut reports: watch::Receiver<NodeReport>,
+    mut answers: mpsc::Receiver<LogAnswer>,
     closing: &CancellationToken,
 ) -> SessionError
 where
@@ -151,7 +180,18 @@ where
                 Ok(Err(_)) => closing.cancelled().await,
             }
         };
-        closing.run_until_cancelled(next).await;
+        let mut next = pin!(closing.run_until_cancelled(next));
+        loop {
+            // A report that is due goes before answers.
+            let answer = tokio::select! {
+                biased;
+                _ = &mut next => break,
+                Some(answer) = answers.recv() => answer,
+            };
+            if let Err(error) = send(&mut sink, &ToServer::Log(Box::new(answer))).await {
+                return error;
+            }
+        }
     }
 }
 
@@ -170,12 +210,7 @@ where
     }
 }
 
-async fn hear<S>(
-    mut stream: S,
-    desired: &watch::Sender<Option<DesiredState>>,
-    tell: &(dyn Fn(Timestamp) + Send + Sync),
-    welcomed: &mut bool,
-) -> SessionError
+async fn hear<S>(mut stream: S, heard: &Heard<'_>, welcomed: &mut bool) -> SessionError
 where
     S: Stream<Item = io::Result<BytesMut>> + Unpin,
 {
@@ -200,8 +235,9 @@ where
                 *welcomed = true;
             }
             Ok(ToAgent::Refused { reason }) => return SessionError::Refused(reason),
-            Ok(ToAgent::Time { now }) => tell(now),
-            Ok(ToAgent::Desired(state)) => offer(desired, *state),
+            Ok(ToAgent::Time { now }) => (heard.tell)(now),
+            Ok(ToAgent::Desired(state)) => offer(heard.desired, *state),
+            Ok(ToAgent::ReadLog(ask)) => heard.desk.take(ask),
             Ok(ToAgent::Unknown) => {
                 tracing::debug!("passing over a frame of a newer control plane");
             }

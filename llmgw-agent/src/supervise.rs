@@ -12,6 +12,7 @@ mod listener;
 mod model;
 mod parts;
 mod ports;
+mod reading;
 mod replica;
 mod serve;
 mod timing;

@@ -8,17 +8,21 @@
 
 use std::{future::Future, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use llmgw_agent::session::{Session, SessionEnd, SessionError, time::ServerTime};
+use llmgw_agent::session::{EngineLogs, Session, SessionEnd, SessionError, time::ServerTime};
 use llmgw_core::{
-    api::agent::{
-        DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
+    api::{
+        agent::{
+            DesiredState, HEARTBEAT_MS, Hello, MAX_FRAME, NodeReport, PROTOCOL, ToAgent, ToServer,
+        },
+        log::{LogAnswer, LogAsk, LogProblem},
     },
     clock::{SystemClock, Timestamp},
     cluster::node::NodeFacts,
     error::Coded as _,
-    id::NodeId,
+    id::{NodeId, ReplicaId},
 };
 use tokio::{
     io::{AsyncWriteExt as _, DuplexStream},
@@ -33,6 +37,22 @@ use tokio_util::{
 /// A control plane that does what the test says.
 struct Server {
     frames: Framed<DuplexStream, LengthDelimitedCodec>,
+}
+
+/// A log that tells after how long it was to wait, and waits so long.
+#[derive(Debug)]
+struct Parrot;
+
+#[async_trait]
+impl EngineLogs for Parrot {
+    async fn read(&self, ask: &LogAsk) -> LogAnswer {
+        tokio::time::sleep(Duration::from_millis(ask.wait_ms)).await;
+        LogAnswer {
+            lines: vec![format!("waited {} ms", ask.wait_ms)],
+            problem: None,
+            ..LogAnswer::without_lines(ask, LogProblem::NoLog)
+        }
+    }
 }
 
 /// What the agent's side holds.
@@ -153,6 +173,62 @@ async fn frames_of_a_newer_control_plane_are_passed_over() {
             )
             .await;
         agent.eventually_wants(1, 4).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_about_logs_are_answered_as_they_can_be_and_reports_come_meanwhile() {
+    converse(|mut server, agent| async move {
+        // As long as it is there, it reports.
+        let _agent = agent;
+        server.welcome().await;
+        for (number, wait_ms) in [(1, 9_000), (2, 0), (3, 5_000)] {
+            server.ask(number, wait_ms).await;
+        }
+        let begin = Instant::now();
+        let (mut answered, mut reports) = (Vec::new(), 0);
+        while answered.len() < 3 {
+            match server.hear().await {
+                ToServer::Log(answer) => answered.push((answer.ask, answer.lines)),
+                ToServer::Report(_) => reports += 1,
+                other => panic!("{other:?} is neither"),
+            }
+        }
+        let said = |ms| vec![format!("waited {ms} ms")];
+        assert_eq!(answered, [(2, said(0)), (3, said(5_000)), (1, said(9_000))]);
+        assert!(begin.elapsed() < Duration::from_millis(9_500));
+        assert!((4..=6).contains(&reports), "{reports}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_more_about_logs_than_is_answered_at_a_time_is_told_so() {
+    converse(|mut server, _| async move {
+        server.welcome().await;
+        for number in 0..40 {
+            server.ask(number, 5_000).await;
+        }
+        let (mut busy, mut answered) = (Vec::new(), Vec::new());
+        while busy.len() + answered.len() < 40 {
+            if let ToServer::Log(answer) = server.hear().await {
+                match answer.problem {
+                    Some(LogProblem::Busy) => busy.push(answer.ask),
+                    None => answered.push(answer.ask),
+                    Some(other) => panic!("{other:?}"),
+                }
+            }
+        }
+        // Sixteen are answered at a time, and as many wait for their turn.
+        assert!((16..=32).contains(&answered.len()), "{busy:?} {answered:?}");
+        server.ask(99, 0).await;
+        loop {
+            if let ToServer::Log(answer) = server.hear().await {
+                assert_eq!((answer.ask, answer.problem), (99, None));
+                break;
+            }
+        }
     })
     .await;
 }
@@ -319,10 +395,12 @@ where
             token: Some("secret".into()),
             protocol: PROTOCOL,
             agent_version: "0".into(),
+            tells_logs: true,
         },
         reports: agent.reports.subscribe(),
         desired: &desired,
         time: &time,
+        logs: &Parrot,
         clock: &clock,
         closing: agent.closing.clone(),
     };
@@ -378,6 +456,18 @@ impl Server {
     async fn say(&mut self, frame: &ToAgent) {
         let json = serde_json::to_vec(frame).unwrap();
         self.raw(&json).await;
+    }
+
+    async fn ask(&mut self, ask: u64, wait_ms: u64) {
+        self.say(&ToAgent::ReadLog(LogAsk {
+            ask,
+            replica: ReplicaId::generate(),
+            after: None,
+            lines: 10,
+            most: 1_000,
+            wait_ms,
+        }))
+        .await;
     }
 
     async fn raw(&mut self, bytes: &[u8]) {

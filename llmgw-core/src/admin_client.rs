@@ -13,6 +13,7 @@
 //! ```
 
 mod answer;
+mod logs;
 mod ordering;
 mod stream;
 mod transport;
@@ -112,6 +113,7 @@ impl AdminClient {
             capacities: Arc::<Self>::clone(&shared),
             operators: Arc::<Self>::clone(&shared),
             events: Arc::<Self>::clone(&shared),
+            logs: Arc::<Self>::clone(&shared),
             acting: shared,
         }
     }

@@ -4,6 +4,7 @@ pub mod admin;
 pub mod agent;
 pub mod decision;
 pub mod event;
+pub mod log;
 pub mod openai;
 pub mod orders;
 pub mod whatif;

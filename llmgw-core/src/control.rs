@@ -10,6 +10,7 @@ mod engines;
 mod events;
 mod holds;
 mod listing;
+mod logs;
 mod operators;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -23,6 +24,7 @@ pub use self::{
     events::{Events, Following},
     holds::{Holds, check_hold, hold_view, unknown_hold},
     listing::{engines, jobs},
+    logs::{LONGEST_WAIT, LogReader, Logs, unknown_log},
     operators::{Operators, token_view, unknown_token},
 };
 use crate::{
@@ -77,6 +79,8 @@ pub struct Control {
     pub operators: Arc<dyn Operators>,
     /// What happens, as it happens.
     pub events: Arc<dyn Events>,
+    /// What engines wrote, as they write it.
+    pub logs: Arc<dyn Logs>,
     /// The same roles for somebody else.
     pub acting: Arc<dyn Acting>,
 }

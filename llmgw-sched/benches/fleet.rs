@@ -241,6 +241,7 @@ async fn agent(node: NodeId, stream: DuplexStream) -> anyhow::Result<()> {
         token: None,
         protocol: PROTOCOL,
         agent_version: "0".to_owned(),
+        tells_logs: true,
     };
     send(&mut frames, &ToServer::Hello(hello)).await?;
     let mut report = first_report(node)?;

@@ -12,6 +12,7 @@ mod chronicle;
 mod feed;
 pub mod findings;
 mod leadership;
+mod logs;
 mod loop_task;
 mod ordering;
 mod own_orders;
@@ -54,6 +55,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{
     findings::WeightsReader,
     leadership::Leadership,
+    logs::Switchboard,
     loop_task::{Event, LoopTask},
 };
 use crate::{
@@ -190,6 +192,8 @@ struct Shared {
     engines: watch::Sender<Vec<WantedEngine>>,
     /// What happens, for whoever follows.
     feed: broadcast::Sender<ClusterEvent>,
+    /// How agents are asked for logs.
+    switchboard: Switchboard,
     /// Writes, one at a time: each is checked against what the last one left.
     writes: Mutex<()>,
     /// Whoever plans what nobody does holds it meanwhile.
@@ -284,6 +288,7 @@ impl ControllerConfig {
             engines: watch::channel(orders.engines_over(&settings.engines)).0,
             feed: broadcast::channel(FEED).0,
             settings,
+            switchboard: Switchboard::default(),
             writes: Mutex::new(()),
             plans: Arc::new(Semaphore::new(1)),
             tasks: TaskTracker::new(),
@@ -402,6 +407,7 @@ impl ControllerHandle {
             capacities: Arc::new(self.clone()),
             operators: Arc::new(self.clone()),
             events: Arc::new(self.clone()),
+            logs: Arc::new(self.clone()),
             acting: Arc::new(self.clone()),
         }
     }
@@ -476,6 +482,7 @@ impl ControllerHandle {
                 stream,
                 admission,
                 shared.events.clone(),
+                &shared.switchboard,
                 shared.clock.as_ref(),
             );
             tokio::select! {

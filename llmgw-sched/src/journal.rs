@@ -184,6 +184,14 @@ impl Journal {
         self.last
     }
 
+    /// What `found` makes of the last decision that it makes something of.
+    pub fn latest<T>(&self, found: impl Fn(&Outcome) -> Option<T>) -> Option<T> {
+        let latest_first = self.kept.iter().rev();
+        latest_first
+            .filter_map(|kept| found(&kept.decision.what))
+            .next()
+    }
+
     /// Whether a decision on this model is kept.
     #[must_use]
     pub fn mentions(&self, model: &ModelName) -> bool {

@@ -10,6 +10,7 @@ mod decisions;
 mod events;
 mod fleet;
 mod listener;
+mod logs;
 mod metrics;
 mod models;
 mod openapi;

@@ -110,6 +110,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
         token: None,
         protocol: PROTOCOL,
         agent_version: "0".to_owned(),
+        tells_logs: false,
     });
     let report = ToServer::Report(Box::new(NodeReport {
         revision: 0,

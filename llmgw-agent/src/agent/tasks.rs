@@ -351,10 +351,12 @@ impl Core {
                             token: self.config.token.clone(),
                             protocol: PROTOCOL,
                             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+                            tells_logs: true,
                         },
                         reports: self.report.subscribe(),
                         desired: &self.desired,
                         time: &self.time,
+                        logs: &self.supervisor,
                         clock: self.clock.as_ref(),
                         closing: self.closing.clone(),
                     };

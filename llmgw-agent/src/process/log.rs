@@ -2,14 +2,20 @@
 //!
 //! Each replica has a file of its own in the data directory's `logs/`. When a model fails, the log of the
 //! *first* failure is kept beside, until the model has been ready again: what came after it is mostly the
-//! restart's own noise.
+//! restart's own noise. What was written is read in [parts](part::Part), also while more is written.
+//!
+//! A log has what its engine wrote, and nothing else: no argument and no variable that the engine was started with is
+//! put into it.
+
+pub mod part;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -19,6 +25,8 @@ use llmgw_core::id::{ModelName, ReplicaId};
 #[derive(Clone, Debug)]
 pub struct Logs {
     dir: PathBuf,
+    /// How much was cut off each log in this life of the agent. Held while a log is cut or read.
+    cuts: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
 }
 
 impl Logs {
@@ -31,7 +39,10 @@ impl Logs {
             .recursive(true)
             .mode(0o700)
             .create(&dir)?;
-        Ok(Self { dir })
+        Ok(Self {
+            dir,
+            cuts: Arc::default(),
+        })
     }
 
     /// Makes room for a new replica's log, and says where it is. Of a model's earlier replicas, the logs of the
@@ -65,6 +76,7 @@ impl Logs {
         earlier.sort();
         let surplus = earlier.len().saturating_sub(KEPT_PER_MODEL - 1);
         for (_, path) in earlier.into_iter().take(surplus) {
+            self.cuts().remove(&path);
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -83,7 +95,7 @@ impl Logs {
             return Ok(());
         }
         let mut file = private(&kept)?;
-        file.write_all(&end_of(log, FAILURE_LIMIT)?)
+        file.write_all(&end_of(log, FAILURE_LIMIT)?.1)
     }
 
     /// Ends a row of failures: the model is ready. The kept log stays under another name until the next.
@@ -106,36 +118,44 @@ impl Logs {
         self.dir
             .join(format!("{}.first-failure.log", file_name(model)))
     }
+
+    /// Cuts a log that has grown over its limit back to its end, while its writer goes on appending.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn trim(&self, log: &Path) -> io::Result<()> {
+        if fs::metadata(log)?.len() <= LOG_LIMIT {
+            return Ok(());
+        }
+        let mut cuts = self.cuts();
+        let (before, end) = end_of(log, FAILURE_LIMIT)?;
+        // Lines that come between the cut and the write stand before the older ones: that is worth less than a
+        // writer's place in a file that is moved away.
+        let mut file = fs::OpenOptions::new().append(true).open(log)?;
+        file.set_len(0)?;
+        let cut = cuts.entry(log.to_owned()).or_default();
+        *cut = cut.saturating_add(before);
+        file.write_all(&end)
+    }
+
+    fn cuts(&self) -> MutexGuard<'_, BTreeMap<PathBuf, u64>> {
+        // The counts are right after any panic.
+        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The last lines of a log, fit to be shown: without control characters, each line and all together bounded.
 #[must_use]
 pub fn tail(log: &Path) -> Vec<String> {
-    let bytes = end_of(log, TAIL_LIMIT).unwrap_or_default();
+    let (_, bytes) = end_of(log, TAIL_LIMIT).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text
         .lines()
-        .map(plain)
+        .map(|line| plain(line, LINE_LIMIT))
         .filter(|line| !line.is_empty())
         .collect();
     let surplus = lines.len().saturating_sub(TAIL_LINES);
     lines.into_iter().skip(surplus).collect()
-}
-
-/// Cuts a log that has grown over its limit back to its end, while its writer goes on appending.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn trim(log: &Path) -> io::Result<()> {
-    if fs::metadata(log)?.len() <= LOG_LIMIT {
-        return Ok(());
-    }
-    let end = end_of(log, FAILURE_LIMIT)?;
-    // Lines that come between the cut and the write stand before the older ones: that is worth less than a
-    // writer's place in a file that is moved away.
-    let mut file = fs::OpenOptions::new().append(true).open(log)?;
-    file.set_len(0)?;
-    file.write_all(&end)
 }
 
 /// A model's name as a file's: `/` would be a directory. Model names contain no comma, so that no two meet, and
@@ -153,17 +173,18 @@ fn private(path: &Path) -> io::Result<fs::File> {
         .open(path)
 }
 
-fn end_of(log: &Path, limit: u64) -> io::Result<Vec<u8>> {
+/// The end of a log, and how many bytes are before it.
+fn end_of(log: &Path, limit: u64) -> io::Result<(u64, Vec<u8>)> {
     let mut file = fs::File::open(log)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    let before = file.metadata()?.len().saturating_sub(limit);
+    file.seek(SeekFrom::Start(before))?;
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok((before, bytes))
 }
 
 /// Drops escape sequences (ECMA-48: `ESC [ … letter`) and other control characters, and cuts a long line.
-fn plain(line: &str) -> String {
+fn plain(line: &str, limit: usize) -> String {
     let mut kept = String::new();
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
@@ -173,7 +194,7 @@ fn plain(line: &str) -> String {
             kept.push(c);
         }
     }
-    let mut short: String = kept.trim_end().chars().take(LINE_LIMIT).collect();
+    let mut short: String = kept.trim_end().chars().take(limit).collect();
     if short.len() < kept.trim_end().len() {
         short.push('…');
     }
@@ -266,11 +287,11 @@ mod tests {
         let log = logs.dir.join("x.log");
         let file = private(&log).unwrap();
         file.set_len(LOG_LIMIT).unwrap();
-        trim(&log).unwrap();
+        logs.trim(&log).unwrap();
         assert_eq!(fs::metadata(&log).unwrap().len(), LOG_LIMIT);
         let mut writer = fs::OpenOptions::new().append(true).open(&log).unwrap();
         writer.write_all(b"the end").unwrap();
-        trim(&log).unwrap();
+        logs.trim(&log).unwrap();
         writer.write_all(b", and more").unwrap();
         let bytes = fs::read(&log).unwrap();
         assert!(bytes.ends_with(b"the end, and more"));

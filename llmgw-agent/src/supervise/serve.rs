@@ -17,7 +17,7 @@ use super::{
     model,
     replica::unknown_engine,
 };
-use crate::process::{DESCRIPTORS_HINT, Resident, ledger::LedgerEntry, log};
+use crate::process::{DESCRIPTORS_HINT, Resident, ledger::LedgerEntry};
 
 /// Asks the engine until it is ready, and then on and on; returns when it is not any more. Until it is ready it
 /// has its `turn` on the GPUs.
@@ -123,8 +123,8 @@ async fn measure(shared: &Shared, entry: &LedgerEntry, turn: Turn) {
 pub(super) async fn keep_log_short(shared: &Shared, entry: &LedgerEntry) -> Infallible {
     loop {
         tokio::time::sleep(shared.config.timing.check_every.min(LOG_EVERY)).await;
-        let log = entry.log.clone();
-        if let Err(error) = blocking(move || log::trim(&log)).await {
+        let (logs, log) = (shared.logs.clone(), entry.log.clone());
+        if let Err(error) = blocking(move || logs.trim(&log)).await {
             tracing::warn!(replica = %entry.spec.id, %error, "the engine's log could not be cut");
         }
     }

@@ -33,6 +33,7 @@ impl Server {
                 token: None,
                 protocol: 0,
                 agent_version: String::new(),
+                tells_logs: false,
             },
         };
         let ToServer::Hello(hello) = server.hear().await else {

@@ -5,10 +5,12 @@
 //! [`ToServer::Unknown`] and is passed over, so that one version of skew does no harm.
 //!
 //! The server sends the whole desired state of a node, with a revision; the agent converges on it and reports
-//! the whole of what is. A lost frame costs nothing: the next one says it all.
+//! the whole of what is. A lost frame costs nothing: the next one says it all. Beside that, the server may ask for
+//! parts of logs, each question with its one answer.
 
 use serde::{Deserialize, Serialize};
 
+use super::log::{LogAnswer, LogAsk};
 use crate::{
     clock::Timestamp,
     cluster::{
@@ -37,6 +39,8 @@ pub enum ToServer {
     Hello(Hello),
     /// All that is, on this node.
     Report(Box<NodeReport>),
+    /// A part of a log that was asked for.
+    Log(Box<LogAnswer>),
     /// A frame of a newer agent.
     #[serde(other)]
     Unknown,
@@ -63,6 +67,8 @@ pub enum ToAgent {
     },
     /// All that should be, on this node.
     Desired(Box<DesiredState>),
+    /// Asks for a part of a log, of an agent that [tells them](Hello::tells_logs).
+    ReadLog(LogAsk),
     /// A frame of a newer server.
     #[serde(other)]
     Unknown,
@@ -80,6 +86,9 @@ pub struct Hello {
     pub protocol: u32,
     /// The agent's release.
     pub agent_version: String,
+    /// Whether it answers [`ToAgent::ReadLog`]: one that is older passes that over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_logs: bool,
 }
 
 /// All that is, on a node.
@@ -135,12 +144,14 @@ impl std::fmt::Debug for Hello {
             token,
             protocol,
             agent_version,
+            tells_logs,
         } = self;
         f.debug_struct("Hello")
             .field("node", node)
             .field("token", &token.as_ref().map(|_| "…"))
             .field("protocol", protocol)
             .field("agent_version", agent_version)
+            .field("tells_logs", tells_logs)
             .finish()
     }
 }
@@ -172,6 +183,12 @@ mod tests {
         )
         .unwrap();
         assert_eq!(report.weights, None);
+        let hello = format!(
+            r#"{{"node":"{}","protocol":1,"agent_version":"0"}}"#,
+            NodeId::generate()
+        );
+        let hello: Hello = serde_json::from_str(&hello).unwrap();
+        assert!(!hello.tells_logs);
         let desired: DesiredState =
             serde_json::from_str(r#"{"epoch":1,"revision":1,"engines":[],"replicas":[]}"#).unwrap();
         assert!(desired.weights.is_empty());
@@ -185,6 +202,7 @@ mod tests {
             token: Some("hunter2".into()),
             protocol: PROTOCOL,
             agent_version: "0".into(),
+            tells_logs: true,
         };
         assert!(!format!("{hello:?}").contains("hunter2"));
     }

@@ -6,6 +6,7 @@
 
 mod decisions;
 mod fallbacks;
+mod logs;
 mod memory;
 mod more;
 mod ordering;
@@ -92,6 +93,7 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     ordering::a_measurement_is_kept_and_replaced(fixture).await?;
     ordering::a_token_is_listed_from_its_making_to_its_revocation(control).await?;
     ordering::logs_are_of_a_model_that_is_there(fixture).await?;
+    logs::a_log_is_read_part_after_part(control).await?;
     ordering::orders_are_written_down_under_their_actor(control).await?;
     let after = promises::models(control).await?;
     let names = |views: &[ModelView]| -> Vec<ModelName> {
@@ -145,6 +147,7 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &right.settings.settings().await,
     )?;
     ordering::same_answers(left, right).await?;
+    logs::same_answers(left, right).await?;
     equal("jobs", &left.jobs.jobs().await, &right.jobs.jobs().await)?;
     equal(
         "audit",

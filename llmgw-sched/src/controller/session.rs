@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-use super::{Admission, loop_task::Event};
+use super::{Admission, logs::Switchboard, loop_task::Event};
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,7 @@ pub(super) async fn run<S>(
     stream: S,
     admission: Admission,
     events: mpsc::Sender<Event>,
+    switchboard: &Switchboard,
     clock: &dyn Clock,
 ) -> Result<(), SessionError>
 where
@@ -53,8 +54,8 @@ where
     let Some(hello) = next(&mut frames, HELLO_DEADLINE).await? else {
         return Ok(());
     };
-    let node = match admit(hello, &admission) {
-        Ok(node) => node,
+    let (node, tells_logs) = match admit(hello, &admission) {
+        Ok(admitted) => admitted,
         Err(reason) => {
             send(
                 &mut frames,
@@ -74,6 +75,7 @@ where
     if events.send(Event::Opened { node, outbox }).await.is_err() {
         return Ok(());
     }
+    let mut line = switchboard.line(node, tells_logs);
     loop {
         tokio::select! {
             frame = next(&mut frames, SILENCE_DEADLINE) => match frame? {
@@ -86,8 +88,10 @@ where
                 Some(ToServer::Hello(_)) => {
                     return Err(SessionError::Refused("a second hello".to_owned()));
                 }
+                Some(ToServer::Log(answer)) => line.answered(*answer),
                 Some(ToServer::Unknown) => {}
             },
+            question = line.question() => send(&mut frames, &question).await?,
             changed = desired.changed() => {
                 // The loop has dropped its end: a newer session of this node has taken over.
                 if changed.is_err() {
@@ -102,12 +106,14 @@ where
     }
 }
 
-fn admit(frame: ToServer, admission: &Admission) -> Result<NodeId, String> {
+/// Which node it is, and whether it tells logs.
+fn admit(frame: ToServer, admission: &Admission) -> Result<(NodeId, bool), String> {
     let ToServer::Hello(Hello {
         node,
         token,
         protocol,
         agent_version,
+        tells_logs,
     }) = frame
     else {
         return Err("the first frame must be a hello".to_owned());
@@ -119,10 +125,10 @@ fn admit(frame: ToServer, admission: &Admission) -> Result<NodeId, String> {
         ));
     }
     match admission {
-        Admission::Anyone => Ok(node),
+        Admission::Anyone => Ok((node, tells_logs)),
         Admission::Token { hashing_key, hash } => {
             let known = token.is_some_and(|token| hashing_key.hash(&token) == *hash);
-            known.then_some(node).ok_or_else(|| {
+            known.then_some((node, tells_logs)).ok_or_else(|| {
                 "the agent's token is not the one of this control plane; \
                  it is in agent.token in the control plane's data directory"
                     .to_owned()

@@ -30,6 +30,7 @@ mod epochs;
 mod decisions;
 mod demand;
 mod fallbacks;
+mod logs;
 mod machines;
 mod ordered;
 mod weights;
@@ -112,6 +113,10 @@ impl Running {
     }
 
     async fn agent_of(&self, node: NodeId) -> ScriptedAgent {
+        self.agent_that(node, true).await
+    }
+
+    async fn agent_that(&self, node: NodeId, tells_logs: bool) -> ScriptedAgent {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         self.handle.accept(theirs, Admission::Anyone);
         let mut frames = Framed::new(ours, LengthDelimitedCodec::new());
@@ -120,6 +125,7 @@ impl Running {
             token: None,
             protocol: PROTOCOL,
             agent_version: "0".into(),
+            tells_logs,
         };
         send(&mut frames, &ToServer::Hello(hello)).await;
         assert_eq!(
@@ -436,6 +442,7 @@ async fn an_agent_without_the_token_is_refused_with_the_reason() {
         token: Some("wrong".into()),
         protocol: PROTOCOL,
         agent_version: "0".into(),
+        tells_logs: false,
     };
     send(&mut frames, &ToServer::Hello(hello)).await;
     let answer = receive(&mut frames).await;

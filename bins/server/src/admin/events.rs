@@ -114,4 +114,4 @@ impl Reader {
 }
 
 /// Shorter than whatever stands between gives up on a silent connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

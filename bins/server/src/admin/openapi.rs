@@ -69,6 +69,7 @@ fn described(operation: &Operation, path: &str, generator: &mut SchemaGenerator)
         body,
         answer,
         media,
+        stream,
         ..
     } = operation;
     let mut parameters: Vec<Value> = Vec::new();
@@ -86,10 +87,14 @@ fn described(operation: &Operation, path: &str, generator: &mut SchemaGenerator)
             "name": name, "in": "query", "required": required, "schema": schema,
         }));
     }
-    let content = match answer {
+    let text = || json!({"schema": {"type": "string"}});
+    let mut content = match answer {
         Some(Shape(shape)) => json!({*media: {"schema": shape(generator)}}),
-        None => json!({*media: {"schema": {"type": "string"}}}),
+        None => json!({*media: text()}),
     };
+    if let (Some(stream), Some(media)) = (stream, content.as_object_mut()) {
+        media.insert((*stream).to_owned(), text());
+    }
     let mut described = json!({
         "operationId": operation_id(method, path),
         "summary": about,

@@ -14,6 +14,7 @@ use llmgw_core::{
             SettingsView, Summary, UsageView,
         },
         decision::Decision,
+        log::LogPart,
         orders::{
             CapacityRequest, CreatedToken, EngineChosen, EngineLifted, EngineRequest, HoldLifted,
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, Rolled, ScaleRequest,
@@ -26,7 +27,7 @@ use llmgw_core::{
 use schemars::JsonSchema;
 
 use super::{
-    caller, decisions, events, fleet, metrics, models,
+    caller, decisions, events, fleet, logs, metrics, models,
     openapi::{self, Shape},
     orders, tenancy, weights,
 };
@@ -57,6 +58,8 @@ pub struct Operation {
     pub(super) answer: Option<Shape>,
     /// As what it answers.
     pub(super) media: &'static str,
+    /// As what it answers when it is asked to go on.
+    pub(super) stream: Option<&'static str>,
 }
 
 /// What may stand in a query.
@@ -125,6 +128,15 @@ pub(super) fn table() -> Table {
         )
         .asks(MODEL)
         .answers::<Vec<ReplicaView>>()
+        .get(
+            "/api/v1/replicas/{id}/log",
+            Viewer,
+            "What a replica's engine wrote, also as it goes on",
+            logs::log,
+        )
+        .asks(LOG)
+        .answers::<LogPart>()
+        .may_stream("text/event-stream")
         .get(
             "/api/v1/logs",
             Viewer,
@@ -408,6 +420,7 @@ impl Table {
                 body: None,
                 answer: None,
                 media: "application/json",
+                stream: None,
             });
         }
         self
@@ -424,6 +437,7 @@ impl Table {
             body: None,
             answer: None,
             media: "application/json",
+            stream: None,
         });
         self
     }
@@ -448,6 +462,11 @@ impl Table {
         self.with_last(|last| last.media = media)
     }
 
+    /// Says that the last operation answers so when it is asked to go on.
+    fn may_stream(self, media: &'static str) -> Self {
+        self.with_last(|last| last.stream = Some(media))
+    }
+
     fn with_last(mut self, change: impl FnOnce(&mut Operation)) -> Self {
         if let Some(last) = self.operations.last_mut() {
             change(last);
@@ -470,6 +489,16 @@ const USAGE: Query = &[
         false,
         r#"{"enum": ["1h", "24h", "30days"], "description": "a length of time"}"#,
     ),
+];
+const LOG: Query = &[
+    ("lines", false, LIMIT),
+    ("after", false, NUMBER),
+    (
+        "wait",
+        false,
+        r#"{"enum": ["1s", "5s"], "description": "a length of time; 10s at most"}"#,
+    ),
+    ("follow", false, r#"{"type": "boolean"}"#),
 ];
 const PAGE: Query = &[("after", false, NUMBER), ("limit", false, LIMIT)];
 const DECISIONS: Query = &[

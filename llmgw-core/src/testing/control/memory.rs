@@ -9,9 +9,10 @@ use std::{
 };
 
 use async_trait::async_trait;
+use tokio::sync::Notify;
 
 use self::state::{PARKED_AFTER, satisfied};
-use super::{trial::trial, what_if::Scene};
+use super::{logs::Written, trial::trial, what_if::Scene};
 use crate::{
     api::{
         admin::{
@@ -38,7 +39,7 @@ use crate::{
         Tenancy, check_addition, check_key_name, check_removal, check_scaling, chosen_orphans,
         collected, duty, is_declared, is_let_in, jobs, named_node, nothing_to_roll,
     },
-    id::{KeyId, ModelName, NodeId, ProfileName, TokenId},
+    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
 };
 
@@ -47,6 +48,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryControl {
     state: Arc<Mutex<State>>,
+    /// Tells that a log goes on.
+    pub(super) written: Arc<Notify>,
     /// Who orders through this handle; the suite when nobody was named.
     actor: Option<Actor>,
 }
@@ -64,6 +67,7 @@ pub(super) struct State {
     pub(super) orders: Orders,
     pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
     pub(super) tokens: BTreeMap<TokenId, TokenView>,
+    pub(super) logs: BTreeMap<ReplicaId, Written>,
     pub(super) failure: Option<ControlError>,
 }
 
@@ -95,6 +99,7 @@ impl MemoryControl {
             capacities: Arc::<Self>::clone(self),
             operators: Arc::<Self>::clone(self),
             events: Arc::<Self>::clone(self),
+            logs: Arc::<Self>::clone(self),
             acting: Arc::<Self>::clone(self),
         }
     }
@@ -157,6 +162,7 @@ impl MemoryControl {
     pub(super) fn for_actor(&self, actor: &Actor) -> Arc<Self> {
         Arc::new(Self {
             state: Arc::clone(&self.state),
+            written: Arc::clone(&self.written),
             actor: Some(actor.clone()),
         })
     }
@@ -166,7 +172,7 @@ impl MemoryControl {
         self.actor.as_ref().map_or("suite", Actor::as_str)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

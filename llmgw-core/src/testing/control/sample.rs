@@ -9,6 +9,7 @@ use crate::{
     api::{
         admin::{NodeView, Origin, OrphanView, ReplicaView, UsageView},
         decision::{Decision, Leaving, Outcome},
+        log::{LogEnd, LogEnded},
     },
     clock::Timestamp,
     cluster::{
@@ -57,6 +58,13 @@ impl MemoryControl {
         memory.set_usage(usage());
         memory.set_decisions(decisions());
         memory.set_orphans(orphans());
+        memory.write_log(replica_id(1), &["loading model", "server is listening"]);
+        memory.write_log(replica_id(3), &["loading tensors"]);
+        let ended = LogEnd {
+            reason: LogEnded::Failed,
+            text: "failed: the engine ended with signal 4 (SIGILL)".to_owned(),
+        };
+        memory.end_log(replica_id(3), ended);
         Arc::new(memory)
     }
 

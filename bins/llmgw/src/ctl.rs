@@ -6,6 +6,7 @@ mod audit;
 pub(crate) mod connection;
 mod decisions;
 mod describe;
+mod logs;
 mod orders;
 mod tables;
 mod text;
@@ -23,7 +24,7 @@ use llmgw_core::{
     cluster::weights::Sha256Digest,
     control::Control,
     id::{KeyId, ModelName},
-    terminal::{lines as clean, one_line},
+    terminal::one_line,
     units::Span,
 };
 
@@ -31,6 +32,7 @@ use self::{
     audit::AuditOrder,
     connection::Connection,
     describe::Kind,
+    logs::LogsArgs,
     orders::{By, CapacityOrder, EnginesOrder, HoldOrder, NodeArgs, ScaleArgs, TokenOrder},
 };
 use crate::{
@@ -110,11 +112,8 @@ enum Command {
         /// A model or an alias, a host name or an id, a replica as `replicas` lists it
         name: String,
     },
-    /// What the engines of a model said last: of replicas that failed, and of the first failure of a parked model
-    Logs {
-        /// A model or an alias
-        model: ModelName,
-    },
+    /// What the engines of a model said last, and the first failure of a parked one; with --follow, what they say next
+    Logs(LogsArgs),
     /// What happens, as it happens, until interrupted
     Events,
     /// Tokens and calls of the last day, by model and key
@@ -406,15 +405,7 @@ async fn answer(
         Command::Describe { kind, name } => {
             describe::describe(&connection.control()?, format, kind, &name).await
         }
-        Command::Logs { model } => {
-            let logs = connection.control()?.fleet.logs(&model).await?;
-            let none = "no engine of it has said anything that was kept";
-            format.list(
-                &logs,
-                |logs| clean(describe::of_logs(logs).trim_start()),
-                none,
-            )
-        }
+        Command::Logs(args) => logs::logs(&connection.control()?, format, args).await,
         Command::Events => events(&connection.control()?, format).await,
         Command::Capacity { order } => {
             orders::capacity(&connection.control()?, format, order).await
@@ -502,7 +493,6 @@ impl Command {
             | Self::Snapshot
             | Self::Decisions { .. }
             | Self::Describe { .. }
-            | Self::Logs { .. }
             | Self::Usage { .. }
             | Self::Settings
             | Self::Jobs
@@ -513,6 +503,7 @@ impl Command {
             | Self::Holds { order: None }
             | Self::Tokens { order: None } => true,
             Self::Weights { order } => matches!(order, WeightsOrder::Orphans),
+            Self::Logs(args) => !args.follow,
             Self::Engines { .. }
             | Self::Keys { .. }
             | Self::Capacity { .. }

@@ -114,17 +114,23 @@ impl Shown {
 
     /// Writes the answer. A reader that has seen enough, as `head` does, is no failure.
     pub(crate) fn write(self) -> Result<(), Failure> {
+        self.write_on().map(|_| ())
+    }
+
+    /// Writes a part of an answer that goes on. Says whether anybody reads it still.
+    pub(crate) fn write_on(self) -> Result<bool, Failure> {
         let Self { answer, remark } = self;
         if let Some(remark) = remark {
             drop(writeln!(io::stderr().lock(), "{}", one_line(&remark)));
         }
         let mut out = io::stdout().lock();
         match out.write_all(answer.as_bytes()).and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::new(
                 Cause::Refused,
                 format!("writing the answer: {error}"),
             )),
-            _ => Ok(()),
         }
     }
 }

@@ -322,7 +322,7 @@ fn of_replica(described: &Replica, now: Timestamp) -> String {
 }
 
 /// What engines said last, for `logs` and for those who look closer.
-pub(super) fn of_logs(logs: &[LogView]) -> String {
+fn of_logs(logs: &[LogView]) -> String {
     let mut text = String::new();
     for log in logs {
         let whose = match (log.of, &log.replica, &log.hostname) {

@@ -12,6 +12,7 @@ mod demand;
 mod harness;
 mod inputs;
 mod kill;
+mod logs;
 mod measured;
 mod serve;
 mod stop;

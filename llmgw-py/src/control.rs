@@ -4,15 +4,20 @@ use std::{
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use llmgw_core::{
     admin_client::AdminClient,
-    api::{admin::UsageBy, whatif::Snapshot},
+    api::{
+        admin::UsageBy,
+        log::{LogFrom, LogPart},
+        whatif::Snapshot,
+    },
     cluster::catalog::ModelDefinition,
-    control::{Accounts as _, Catalog as _, ControlError, Fleet as _},
+    control::{Accounts as _, Catalog as _, ControlError, Fleet as _, Logs as _},
     error::Code,
-    id::ModelName,
+    id::{ModelName, ReplicaId},
     units::Span,
 };
 use pyo3::prelude::*;
@@ -123,6 +128,35 @@ impl Client {
         future(py, self.ask_replicas(optional(model)?))
     }
 
+    /// A part of what a replica's engine wrote: its last lines, or what came after a cursor, waited for at most so long.
+    #[pyo3(signature = (replica, *, lines=100, after=None, wait="0s"))]
+    fn log<'py>(
+        &self,
+        py: Python<'py>,
+        replica: &str,
+        lines: u32,
+        after: Option<u64>,
+        wait: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        to_python(
+            py,
+            &block(py, self.ask_log(replica, lines, after, wait)?)?.0,
+        )
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (replica, *, lines=100, after=None, wait="0s"))]
+    fn log_async<'py>(
+        &self,
+        py: Python<'py>,
+        replica: &str,
+        lines: u32,
+        after: Option<u64>,
+        wait: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_log(replica, lines, after, wait)?)
+    }
+
     /// Why a model is placed or not, after a fresh trial; an alias will do.
     fn explain(&self, py: Python<'_>, model: &str) -> PyResult<Explanation> {
         block(py, self.ask_explain(name(model)?))
@@ -220,6 +254,22 @@ impl Client {
             let replicas = admin.replicas(model.as_ref()).await?;
             Ok(replicas.into_iter().map(Replica).collect())
         }
+    }
+
+    fn ask_log(
+        &self,
+        replica: &str,
+        lines: u32,
+        after: Option<u64>,
+        wait: &str,
+    ) -> Result<impl Future<Output = Result<Plain<LogPart>, Error>> + Send + use<>, Error> {
+        let replica: ReplicaId = replica
+            .parse()
+            .map_err(|error| Error::invalid("replica", &format!("{error}")))?;
+        let from = after.map_or(LogFrom::Last(lines), LogFrom::After);
+        let wait: Duration = span("wait", wait)?.into();
+        let admin = self.admin.clone();
+        Ok(async move { Ok(Plain(admin.read_log(replica, from, wait).await?)) })
     }
 
     fn ask_explain(

@@ -23,6 +23,8 @@ REPLICA = "r-0197c2a4f0e17b6c9a3d5e8f10213244"
 
 Json = dict[str, Any]
 
+LOG: Json = {"replica": REPLICA, "hostname": "large", "cursor": 25, "skipped": 0, "lines": ["loading", "ready"]}
+
 
 class AdminApi(ThreadingHTTPServer):
     """One node, one declared model with a replica, and what is added."""
@@ -61,6 +63,8 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(401, "invalid_api_key", "the admin token is not right", "see the file admin-token")
         elif self.command == "GET" and parts == ["explain-placement"]:
             self.answer(explain(self, query))
+        elif self.command == "GET" and parts[0] == "replicas" and parts[-1] == "log":
+            self.log(parts[1], query)
         elif self.command == "GET" and parts == ["usage"]:
             self.answer([USAGE])
         elif self.command == "DELETE" and parts[0] == "models":
@@ -72,6 +76,15 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(routes[parts[0]](self, query))
         else:
             self.refuse(404, "unknown_url", f"there is no {url.path}", None)
+
+    def log(self, replica: str, query: Json) -> None:
+        if replica != REPLICA:
+            self.refuse(404, "not_found", f"there is no log of {replica}", None)
+        elif query.get("after") == "25":
+            end = {"reason": "failed", "text": "failed: llamacpp exited with 3"}
+            self.answer(LOG | {"cursor": 39, "lines": ["out of memory"], "end": end})
+        else:
+            self.answer(LOG | {"lines": LOG["lines"][-int(query["lines"]) :]})
 
     def remove(self, name: str) -> None:
         if name not in self.server.models:

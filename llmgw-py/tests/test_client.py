@@ -53,6 +53,19 @@ def test_models_replicas_and_usage_are_shown(client: llmgw.Client) -> None:
     assert usage.to_dict()["completion_tokens"] == 12
 
 
+async def test_a_log_is_read_part_after_part(client: llmgw.Client) -> None:
+    part = client.log(REPLICA, lines=1)
+    assert (part["lines"], part["hostname"], part.get("end")) == (["ready"], "large", None)
+    assert await client.log_async(REPLICA) == client.log(REPLICA)
+    part = await client.log_async(REPLICA, after=part["cursor"], wait="1s")
+    assert (part["lines"], part["end"]["reason"]) == (["out of memory"], "failed")
+    with pytest.raises(llmgw.NotFoundError, match="no log"):
+        client.log(NODE.replace("node-", "r-"))
+    for wrong in (lambda: client.log("tiny"), lambda: client.log(REPLICA, wait="soon")):
+        with pytest.raises(llmgw.ConfigError, match="^(replica|wait): "):
+            wrong()
+
+
 def test_an_explanation_says_what_is_missing(client: llmgw.Client) -> None:
     explanation = client.explain("tiny")
     assert (explanation.placed, explanation.replicas) == (False, ())

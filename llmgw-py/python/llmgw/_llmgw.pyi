@@ -360,6 +360,21 @@ class Client:
     def replicas_async(self, model: str | None = None) -> asyncio.Future[list[Replica]]:
         """The same, awaited."""
 
+    def log(self, replica: str, *, lines: int = 100, after: int | None = None, wait: str = "0s") -> dict[str, Any]:
+        """A part of what a replica's engine wrote: its last `lines`, or what came `after` a cursor.
+
+        The part has `lines`, the `cursor` to go on from, `skipped` (bytes that are lost because the log had grown too
+        large) and, when nothing more will come, its `end` with a `reason` and a `text`. When there is nothing yet, it
+        is waited for: for `wait`, and no longer than 10 seconds.
+
+        Raises `NotFoundError` for a replica that has no log, and `UnavailableError` when its node can't be asked.
+        """
+
+    def log_async(
+        self, replica: str, *, lines: int = 100, after: int | None = None, wait: str = "0s"
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
     def explain(self, model: str) -> Explanation:
         """Why a model is placed or not, after a fresh trial; an alias will do."""
 

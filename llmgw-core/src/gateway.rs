@@ -24,8 +24,10 @@ mod account;
 mod authorise;
 mod call;
 mod config;
+mod door;
 mod feed;
 mod forward;
+mod framing;
 mod health;
 mod identify;
 mod idle;
@@ -51,7 +53,7 @@ mod wire;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{Request, Response, StatusCode, request};
+use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
@@ -275,6 +277,14 @@ impl Shared {
         response
     }
 
+    /// Answers what is no request that can be read.
+    fn refuse_unread(&self, refusal: &Refusal) -> Response<AnswerBody> {
+        let mut response = respond::refuse(refusal);
+        let call = Call::begin(&*self.clock);
+        Trail::new(&call, &HeaderMap::new()).sign(response.headers_mut());
+        response
+    }
+
     async fn route(
         &self,
         call: Call,
@@ -282,7 +292,6 @@ impl Shared {
         body: &mut Incoming,
         trail: &mut Trail,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        self.check_size(head)?;
         match Target::of(&head.method, head.uri.path())? {
             Target::Inference(path) => self.infer(path, call, head, body, trail).await,
             Target::Models => Ok(models::list(&self.caller(head)?, &self.table())),
@@ -403,24 +412,6 @@ impl Shared {
             route.name.clone(),
             counted,
         )
-    }
-
-    fn check_size(&self, head: &request::Parts) -> Result<(), Refusal> {
-        let headers = &head.headers;
-        let (limit, count) = (self.config.header_limit, self.config.header_count);
-        let size: usize = headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
-        let message = if headers.len() > count {
-            format!("the request has more than {count} headers")
-        } else if size as u64 > limit.0 {
-            format!("the headers are larger than the limit of {limit}")
-        } else {
-            return Ok(());
-        };
-        let refusal = Refusal::new(Code::RequestTooLarge, message);
-        Err(refusal.with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
     }
 }
 

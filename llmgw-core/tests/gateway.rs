@@ -27,6 +27,8 @@ mod refusals;
 mod retries;
 #[path = "gateway/rig.rs"]
 mod rig;
+#[path = "gateway/smuggling.rs"]
+mod smuggling;
 #[path = "gateway/streams.rs"]
 mod streams;
 #[path = "gateway/unary.rs"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{inspect::BodyBounds, respond::UnaryBounds};
+use super::{framing::HeadBounds, inspect::BodyBounds, respond::UnaryBounds};
 use crate::units::Bytes;
 
 /// How a gateway behaves. Plain data; the defaults suit a real deployment.
@@ -59,6 +59,13 @@ pub struct GatewayConfig {
 // === impl GatewayConfig ===
 
 impl GatewayConfig {
+    pub(super) fn head_bounds(&self) -> HeadBounds {
+        HeadBounds {
+            size: self.header_limit,
+            count: self.header_count,
+        }
+    }
+
     pub(super) fn body_bounds(&self) -> BodyBounds {
         BodyBounds {
             limit: self.body_limit,

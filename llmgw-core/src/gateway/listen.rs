@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
+use http::{HeaderValue, StatusCode, header};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -10,8 +11,11 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{GatewayConfig, Shared, seldom::Seldom, socket::ClientSocket, turned_away::TurnedAway};
-use crate::error::Chain;
+use super::{
+    GatewayConfig, Shared, door::Door, refusal::Refusal, seldom::Seldom, socket::ClientSocket,
+    turned_away::TurnedAway,
+};
+use crate::error::{Chain, Code};
 
 /// Serves until `shutdown`; then lets what is under way finish until the deadline, tells the rest that it is
 /// over, and closes. Says how many connections did not finish.
@@ -88,45 +92,82 @@ async fn connection(
         tracing::debug!(%error, "a client's connection is gone already");
         return;
     }
-    let (socket, hang_up) = ClientSocket::new(stream, shared.config.client_stall_timeout);
-    let service = service_fn(move |request| {
+    let (door, porter) = Door::new(shared.config.head_bounds());
+    let (socket, hang_up) = ClientSocket::new(stream, door, shared.config.client_stall_timeout);
+    let header_read_timeout = shared.config.header_read_timeout;
+    let service = service_fn(|request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.answer(request).await) }
-    });
-    let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
-    let mut left = pin!(hang_up.wait());
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = left.as_mut() => return,
-        () = kill.cancelled() => return,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                biased;
-                ended = connection.as_mut() => ended,
-                () = left.as_mut() => return,
-                () = kill.cancelled() => return,
+        let porter = &porter;
+        let (place, refused) = porter.next();
+        async move {
+            let mut response = match refused {
+                Some(refusal) => shared.refuse_unread(&refusal),
+                None => shared.answer(request).await,
+            };
+            if porter.is_broken(place) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
             }
+            Ok::<_, Infallible>(response)
         }
-    };
-    if let Err(error) = ended {
+    });
+    let serving = async {
+        let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
+        let mut left = pin!(hang_up.wait());
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = left.as_mut() => return false,
+            () = kill.cancelled() => return false,
+            () = shutdown.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    biased;
+                    ended = connection.as_mut() => ended,
+                    () = left.as_mut() => return false,
+                    () = kill.cancelled() => return false,
+                }
+            }
+        };
+        let Err(error) = ended else {
+            return porter.is_shut();
+        };
+        if error.is_timeout() && porter.waits() {
+            hang_up.say(&too_slow(header_read_timeout).last_words());
+            return true;
+        }
         // Clients leave all the time; that is no fault of ours.
         tracing::debug!(error = %Chain(&error), "a client's connection ended early");
+        porter.is_shut()
+    };
+    if serving.await {
+        // It has its last answer, if it comes to read it: it may still be sending.
+        tokio::select! {
+            _elapsed = tokio::time::timeout(LINGER, hang_up.forget()) => {}
+            () = kill.cancelled() => {}
+        }
     }
 }
 
+fn too_slow(timeout: Duration) -> Refusal {
+    let message = format!(
+        "the head of a request did not come within {} s",
+        timeout.as_secs_f32()
+    );
+    Refusal::new(Code::InvalidRequest, message).with_status(StatusCode::REQUEST_TIMEOUT)
+}
+
 fn http(config: &GatewayConfig) -> http1::Builder {
-    let header_limit = usize::try_from(config.header_limit.0).unwrap_or(usize::MAX);
+    let most = config.head_bounds().most();
     let mut http = http1::Builder::new();
-    // Twice our own limits: up to there, the refusal is ours and has a body that says why.
+    // What is beyond our own limits never reaches hyper: the refusal is ours and has a body that says why.
     http.timer(TokioTimer::new())
         .header_read_timeout(config.header_read_timeout)
-        .max_header_size(header_limit.saturating_mul(2))
-        .max_buf_size(header_limit.saturating_mul(2).max(BUFFER));
+        .max_header_size(most)
+        .max_buf_size(most.saturating_mul(2).max(BUFFER));
     // Within its own default, hyper needs no memory for the list.
-    if config.header_count.saturating_mul(2) > HEADERS_OF_HYPER {
-        http.max_headers(config.header_count.saturating_mul(2));
+    if config.header_count > HEADERS_OF_HYPER {
+        http.max_headers(config.header_count);
     }
     http
 }
@@ -150,6 +191,8 @@ async fn accept_failed(error: &io::Error, failures: &mut Seldom) {
 
 /// How long a cut stream has to write its error event.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a client that was refused may take to read why.
+const LINGER: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often it is said that connections can't be accepted.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(10);

@@ -7,17 +7,19 @@
 //! | 403 | `permission_denied` `model_not_allowed` | - |
 //! | 404 | `model_not_found` `unknown_url` | - |
 //! | 405 | `method_not_allowed` | `Allow` |
-//! | 413 | `request_too_large` | - |
+//! | 408 | `invalid_request`: it did not come in time | - |
+//! | 413, 414, 431 | `request_too_large`: the body, the path, the headers | - |
 //! | 502 | `upstream_disconnected` `upstream_error` | - |
 //! | 503 | `model_parked` `model_unplaceable` `model_off` | `x-should-retry: false` |
 //! | 503 | `model_loading` `queue_full` `unavailable` `shutting_down` | `Retry-After` |
 //! | 504 | `upstream_timeout` `activation_timeout` | - |
+//! | 505 | `invalid_request`: another version of HTTP | - |
 //!
 //! An engine's own error keeps its status, message and `Retry-After`, and gets this shape.
 
 mod engine;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Write};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -133,6 +135,26 @@ impl Refusal {
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         response
+    }
+
+    /// The error as an answer goes over the wire, the last of its connection: for where hyper does not write.
+    pub(super) fn last_words(&self) -> Bytes {
+        let response = self.response();
+        let mut text = format!("HTTP/1.1 {}\r\n", response.status());
+        for (name, value) in response.headers() {
+            // Headers of ours are plain text; writing to a text does not fail.
+            let value = value.to_str().unwrap_or_default();
+            write!(text, "{name}: {value}\r\n").unwrap_or_default();
+        }
+        let length = response.body().len();
+        write!(
+            text,
+            "content-length: {length}\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap_or_default();
+        let mut text = text.into_bytes();
+        text.extend_from_slice(response.body());
+        Bytes::from(text)
     }
 
     fn json(&self) -> String {

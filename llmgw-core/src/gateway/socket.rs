@@ -1,4 +1,5 @@
-//! A client's socket that does not wait for ever for a client that does not read, and that sees one leave.
+//! A client's socket that does not wait for ever for a client that does not read, that sees one leave, and that lets
+//! in only what is framed as it should be.
 //!
 //! hyper looks at what comes in only while it holds no byte that it has not parsed. Bytes behind a request's
 //! body, a stray line end or the next request, would hide from it that the client is gone, and the engine would
@@ -21,11 +22,14 @@ use tokio::{
     time::Sleep,
 };
 
+use super::door::Door;
+
 /// Fails a write that makes no progress for a while. Without this, a client that stops reading would keep an
 /// engine's slot for as long as it keeps its connection.
 #[derive(Debug)]
 pub(super) struct ClientSocket {
     stream: OwnedWriteHalf,
+    door: Door,
     limit: Duration,
     /// Runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -38,10 +42,11 @@ pub(super) struct HangUp(OwnedReadHalf);
 // === impl ClientSocket ===
 
 impl ClientSocket {
-    pub(super) fn new(stream: TcpStream, limit: Duration) -> (Self, HangUp) {
+    pub(super) fn new(stream: TcpStream, door: Door, limit: Duration) -> (Self, HangUp) {
         let (reads, stream) = stream.into_split();
         let socket = Self {
             stream,
+            door,
             limit,
             stalled: None,
         };
@@ -74,11 +79,19 @@ impl AsyncRead for ClientSocket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream: &TcpStream = self.stream.as_ref();
+        let Self { stream, door, .. } = self.get_mut();
+        let stream: &TcpStream = stream.as_ref();
         loop {
+            match door.hand_on(buffer)? {
+                Some(true) => return Poll::Ready(Ok(())),
+                Some(false) => {}
+                // What wakes hyper is the answer to its last request, or the end of the connection.
+                None => return Poll::Pending,
+            }
             ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read_buf(buffer) {
-                Ok(_) => return Poll::Ready(Ok(())),
+            match door.take_in(stream, buffer) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -121,6 +134,27 @@ impl AsyncWrite for ClientSocket {
 // === impl HangUp ===
 
 impl HangUp {
+    /// Writes to a client to which hyper writes no more, as much as its socket takes at once.
+    pub(super) fn say(&self, text: &[u8]) {
+        // A client that takes no more, or is gone, is not waited for.
+        drop(self.0.as_ref().try_write(text));
+    }
+
+    /// Reads and forgets what the client still sends, until it ends. Closed on bytes that were not read, a connection
+    /// is reset, and the last answer with it.
+    pub(super) async fn forget(&self) {
+        let stream: &TcpStream = self.0.as_ref();
+        let mut forgotten = [0; 4096];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut forgotten) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Waits until the client has closed its side, whatever it sent before that and is still unread. (The end comes
     /// behind the bytes: it is seen once the system's buffer, which has at least some ten KiB, has them all.)
     ///

@@ -5,10 +5,9 @@
 //! is written before anything is read, which HTTP allows. What the client sends meanwhile is read and forgotten
 //! for a moment: closed on unread bytes, a connection is reset, and the answer with it.
 
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http::Response;
+use bytes::Bytes;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -37,7 +36,7 @@ impl TurnedAway {
         let message = format!("this gateway has {most} client connections, the most it takes");
         let refusal = Refusal::new(Code::QueueFull, message);
         Self {
-            answer: text(&refusal.response()),
+            answer: refusal.last_words(),
             most,
             places: Arc::new(Semaphore::new(PLACES)),
             log: Seldom::new(LOG_INTERVAL),
@@ -81,25 +80,6 @@ impl TurnedAway {
             }
         });
     }
-}
-
-/// An answer as it goes over the wire.
-fn text(response: &Response<Bytes>) -> Bytes {
-    let mut head = format!("HTTP/1.1 {}\r\n", response.status());
-    for (name, value) in response.headers() {
-        // Headers of ours are plain text; writing to a text does not fail.
-        let value = value.to_str().unwrap_or_default();
-        write!(head, "{name}: {value}\r\n").unwrap_or_default();
-    }
-    let length = response.body().len();
-    write!(
-        head,
-        "content-length: {length}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap_or_default();
-    let mut text = BytesMut::from(head.as_bytes());
-    text.put_slice(response.body());
-    text.freeze()
 }
 
 /// The most connections that are being closed at once.

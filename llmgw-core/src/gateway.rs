@@ -22,6 +22,7 @@
 
 mod account;
 mod authorise;
+mod bulletin;
 mod call;
 mod config;
 mod door;
@@ -46,6 +47,7 @@ mod rewrite;
 mod seldom;
 mod socket;
 mod splice;
+mod serving;
 mod sse;
 mod turned_away;
 mod upstreams;
@@ -53,7 +55,7 @@ mod wire;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Request, Response, request};
+use http::{HeaderMap, HeaderValue, Request, Response, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
@@ -62,17 +64,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{
     account::Account,
     authorise::may_use,
-    call::{Call, Trail},
-    forward::{Answer, Forward, Outgoing},
+    call::{Call, PROGRESS, Trail},
     identify::{Caller, identify},
-    idle::Idle,
     inspect::{Inspected, discard},
     journal::Journal,
     paths::Target,
     queue::Queue,
     refusal::Refusal,
-    resolve::{Waking, resolve},
+    resolve::resolve,
     respond::AnswerBody,
+    serving::Serving,
     upstreams::{CallGuard, Upstreams},
 };
 pub use self::{
@@ -255,7 +256,7 @@ impl Gateway {
 
 impl Shared {
     /// Answers anything.
-    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<AnswerBody> {
         let (head, mut body) = request.into_parts();
         let call = Call::begin(&*self.clock);
         let mut trail = Trail::new(&call, &head.headers);
@@ -286,7 +287,7 @@ impl Shared {
     }
 
     async fn route(
-        &self,
+        self: &Arc<Self>,
         call: Call,
         head: &request::Parts,
         body: &mut Incoming,
@@ -303,7 +304,7 @@ impl Shared {
 
     /// The stages of an inference call, in their order.
     async fn infer(
-        &self,
+        self: &Arc<Self>,
         path: &'static str,
         call: Call,
         head: &request::Parts,
@@ -325,65 +326,26 @@ impl Shared {
             return Err(Refusal::new(Code::ModelNotAllowed, message));
         }
         // From here on, the call has an account, which is written when it is dropped.
-        let mut account = Some(self.open_account(call, &caller, &route, counted));
-        let answered = self
-            .forward(path, head, asked, route, trail, &mut account)
-            .await;
-        if let Some(account) = &mut account {
-            account.ended(match &answered {
-                Ok(response) => response.status(),
-                Err(refusal) => refusal.status(),
-            });
+        let account = self.open_account(call, &caller, &route, counted);
+        let told = asked.stream && self.wants_progress(&head.headers);
+        let client = &head.headers;
+        let serving = Serving::new(self, path, client, asked, route, trail.clone(), account);
+        if told {
+            let interval = self.config.progress_interval;
+            return serving.tell(trail, interval).await;
         }
+        // 5. to 8.
+        let answered;
+        (*trail, answered) = serving.run().await;
         answered
     }
 
-    async fn forward(
-        &self,
-        path: &'static str,
-        head: &request::Parts,
-        asked: Inspected,
-        route: Arc<ModelRoute>,
-        trail: &mut Trail,
-        account: &mut Option<Account>,
-    ) -> Result<Response<AnswerBody>, Refusal> {
-        let Some(open) = account else {
-            return Err(Refusal::new(Code::Internal, "the call has no account"));
-        };
-        let waking = Waking {
-            config: &self.config,
-            routes: &self.routes,
-            activation: &*self.activation,
-            queue: &self.queue,
-        };
-        let route = waking.awake(route, open.key()).await?;
-        // 5. pick, and 6. forward: again with another pick, where that can help
-        let outgoing = Outgoing {
-            path,
-            headers: Outgoing::headers(&head.headers, trail),
-            body: asked.for_engine(&route.name),
-            strip_usage: !asked.asked_usage,
-            model: asked.model,
-        };
-        let forward = Forward {
-            config: &self.config,
-            upstreams: &self.upstreams,
-            route: &route,
-            outgoing: &outgoing,
-        };
-        let answer = forward.send(trail, open).await?;
-        // 7. account, along with 8. respond
-        let cut = self.cut.clone().cancelled_owned();
-        match answer {
-            Answer::Unary(head, exchange) => {
-                let bounds = self.config.unary_bounds();
-                respond::unary(*head, exchange, &outgoing.model, account, bounds, cut).await
-            }
-            Answer::Events(feed) => {
-                let idle = Idle::new(self.config.idle_timeout);
-                let account = account.take();
-                Ok(respond::stream(feed, account, idle, cut))
-            }
+    /// Whether a streamed call is told how far its model is, while it waits for it.
+    fn wants_progress(&self, client: &HeaderMap) -> bool {
+        match client.get(&PROGRESS).map(HeaderValue::as_bytes) {
+            Some(b"1" | b"true") => true,
+            Some(_) => false,
+            None => self.config.progress_comments,
         }
     }
 

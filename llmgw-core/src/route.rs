@@ -7,7 +7,7 @@ pub mod balance;
 pub mod circuit;
 pub mod prefix;
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
     clock::Timestamp,
@@ -36,6 +36,8 @@ pub struct ModelRoute {
     pub on_demand: bool,
     /// Why there is no endpoint, when there is none.
     pub waiting: Waiting,
+    /// How far the way to one is, as far as that is known.
+    pub progress: Progress,
 }
 
 /// A replica that serves.
@@ -58,6 +60,17 @@ pub enum Waiting {
     Parked(String),
     /// It is switched off: what says so.
     Off(String),
+}
+
+/// How far a model without an endpoint is on its way to one. What is not known is absent.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Progress {
+    /// What is being done, in a few words: `fetching weights`.
+    pub doing: Option<String>,
+    /// How much of that is done.
+    pub percent: Option<u8>,
+    /// The time until that is done.
+    pub eta: Option<Duration>,
 }
 
 /// Why there is no choice.
@@ -151,6 +164,7 @@ mod tests {
             endpoints,
             on_demand: false,
             waiting: Waiting::Loading("starting".into()),
+            progress: Progress::default(),
         }
     }
 

@@ -21,6 +21,8 @@ mod drain;
 mod limits;
 #[path = "gateway/models.rs"]
 mod models;
+#[path = "gateway/progress.rs"]
+mod progress;
 #[path = "gateway/refusals.rs"]
 mod refusals;
 #[path = "gateway/retries.rs"]

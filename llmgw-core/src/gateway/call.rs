@@ -96,6 +96,8 @@ fn is_sane(id: &[u8]) -> bool {
 }
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Whether a streamed call wants to be told how far its model is.
+pub(super) const PROGRESS: HeaderName = HeaderName::from_static("x-llmgw-progress");
 const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");
 const REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replica");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-llmgw-attempts");

@@ -42,6 +42,11 @@ pub struct GatewayConfig {
     pub activation_patience: Duration,
     /// The longest time that a call waits for a model on demand to be served.
     pub activation_deadline: Duration,
+    /// Whether a streamed call that waits for a model on demand is told in comments how far it is, unless the client
+    /// says `x-llmgw-progress: 0`; else only when it says `x-llmgw-progress: 1`.
+    pub progress_comments: bool,
+    /// The longest time between two such comments; what changes is said sooner.
+    pub progress_interval: Duration,
     /// The most calls that wait for one model on demand.
     pub waiting_per_model: usize,
     /// The most calls that wait for models on demand in all.
@@ -101,6 +106,8 @@ impl Default for GatewayConfig {
             activation_patience: Duration::from_secs(2),
             // Half of what clients wait by default, and enough for a model that lies on the node's disk.
             activation_deadline: Duration::from_secs(300),
+            progress_comments: false,
+            progress_interval: Duration::from_secs(10),
             waiting_per_model: 256,
             waiting: 1024,
             drain_deadline: Duration::from_secs(30),

@@ -33,6 +33,8 @@ pub(super) struct Inspected {
     /// The model as the client calls it.
     pub(super) model: String,
     model_at: Range<usize>,
+    /// Whether the answer is to come in events.
+    pub(super) stream: bool,
     /// Whether the client asked for the usage of a stream.
     pub(super) asked_usage: bool,
     /// Makes the engine tell the usage.
@@ -77,6 +79,7 @@ impl Inspected {
         Ok(Self {
             model,
             model_at,
+            stream,
             asked_usage,
             ask_usage,
             text,

@@ -200,7 +200,10 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock::Timestamp, route::Waiting};
+    use crate::{
+        clock::Timestamp,
+        route::{Progress, Waiting},
+    };
 
     fn route(name: &str) -> Arc<ModelRoute> {
         Arc::new(ModelRoute {
@@ -210,6 +213,7 @@ mod tests {
             endpoints: Vec::new(),
             on_demand: true,
             waiting: Waiting::Loading(String::new()),
+            progress: Progress::default(),
         })
     }
 

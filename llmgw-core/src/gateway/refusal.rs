@@ -19,7 +19,7 @@
 
 mod engine;
 
-use std::{borrow::Cow, fmt::Write};
+use std::{borrow::Cow, fmt::Write, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -85,6 +85,17 @@ impl Refusal {
     #[must_use]
     pub(super) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
+    }
+
+    /// The same, where asking again can help, when that is so after this time.
+    #[must_use]
+    pub(super) fn with_eta(self, eta: Option<Duration>) -> Self {
+        let known = eta.map(whole_seconds);
+        let retry_after = self.retry_after.map(|guess| known.unwrap_or(guess));
+        Self {
+            retry_after,
+            ..self
+        }
     }
 
     /// The same for a path that has only these methods.
@@ -215,10 +226,11 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
     }
 }
 
-/// Rounded up: a client that comes back too early is refused again. At most 120 s, above which openai-python
-/// does not come back at all.
-fn whole_seconds(span: std::time::Duration) -> u32 {
-    u32::try_from(span.as_millis().div_ceil(1000)).map_or(LONGEST_WAIT, |s| s.min(LONGEST_WAIT))
+/// Rounded up: a client that comes back too early is refused again. At least a second, so that nobody comes back at
+/// once; at most 120 s, above which openai-python does not come back at all.
+fn whole_seconds(span: Duration) -> u32 {
+    let seconds = span.as_millis().div_ceil(1000).clamp(1, LONGEST_WAIT.into());
+    u32::try_from(seconds).unwrap_or(LONGEST_WAIT)
 }
 
 const LONGEST_WAIT: u32 = 120;
@@ -267,7 +279,16 @@ mod tests {
             assert_eq!(header(&refusal, "x-should-retry").as_deref(), Some("false"));
             assert_eq!(header(&refusal, "retry-after"), None);
         }
-        assert_eq!(whole_seconds(std::time::Duration::from_millis(1001)), 2);
-        assert_eq!(whole_seconds(std::time::Duration::from_secs(999)), 120);
+        let after = |refusal: &Refusal, millis| {
+            let eta = Some(Duration::from_millis(millis));
+            header(&refusal.clone().with_eta(eta), "retry-after")
+        };
+        for (millis, seconds) in [(0, "1"), (1001, "2"), (43_000, "43"), (999_000, "120")] {
+            assert_eq!(after(&loading, millis).as_deref(), Some(seconds));
+        }
+        let unknown = header(&loading.clone().with_eta(None), "retry-after");
+        assert_eq!(unknown.as_deref(), Some("2"), "a guess");
+        let parked = refusal(Waiting::Parked("SIGILL".into()));
+        assert_eq!(after(&parked, 1000), None);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
+    bulletin::Bulletin,
     config::GatewayConfig,
     queue::{Full, Place, Queue, Turn},
     refusal::Refusal,
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     control::Activation,
     error::Code,
-    id::{KeyId, ModelName},
+    id::KeyId,
     route::{ModelRoute, NoRoute, RouteTable, Waiting},
 };
 
@@ -28,6 +29,8 @@ pub(super) struct Waking<'a> {
     pub(super) routes: &'a watch::Receiver<Arc<RouteTable>>,
     pub(super) activation: &'a dyn Activation,
     pub(super) queue: &'a Arc<Queue>,
+    /// Where a call that waits says what it waits for.
+    pub(super) bulletin: &'a Bulletin,
 }
 
 impl Waking<'_> {
@@ -44,14 +47,14 @@ impl Waking<'_> {
             return Ok(route);
         }
         if matches!(route.waiting, Waiting::Parked(_) | Waiting::Off(_)) {
-            return Err(none(&route.name, &route.waiting));
+            return Err(none(&route, &route.waiting));
         }
         if route.on_demand {
             return self.wait(route, key).await;
         }
         let served = async {
             if let Some(waiting) = self.activation.activate(&route.name).await {
-                return Err(none(&route.name, &waiting));
+                return Err(none(&self.latest(&route), &waiting));
             }
             // It is served by now: the table that says so is on its way.
             let mut routes = self.routes.clone();
@@ -68,13 +71,20 @@ impl Waking<'_> {
                 (true, Some(route)) => Ok(route),
                 (true, None) => Err(NoRoute::UnknownModel(route.name.to_string()).into()),
                 // Nobody publishes any more; the last table stays good.
-                (false, _) => Err(none(&route.name, &route.waiting)),
+                (false, _) => Err(none(&route, &route.waiting)),
             }
         };
         match timeout(self.config.activation_patience, served).await {
             Ok(served) => served,
-            Err(_) => Err(none(&route.name, &route.waiting)),
+            Err(_) => Err(none(&self.latest(&route), &route.waiting)),
         }
+    }
+
+    /// The model as the newest table has it.
+    fn latest(&self, route: &Arc<ModelRoute>) -> Arc<ModelRoute> {
+        let table = self.routes.borrow();
+        let found = table.resolve(route.name.as_str());
+        Arc::clone(found.unwrap_or(route))
     }
 
     /// Waits for a model on demand, in a place of the queue.
@@ -83,13 +93,13 @@ impl Waking<'_> {
         let mut place = self
             .queue
             .enter(name, key)
-            .map_err(|full| queue_full(name, full))?;
+            .map_err(|full| queue_full(&route, full))?;
         let mut state = match &route.waiting {
             Waiting::Loading(state) => state.clone(),
             Waiting::Unplaceable(why) | Waiting::Parked(why) | Waiting::Off(why) => why.clone(),
         };
         let deadline = self.config.activation_deadline;
-        let served = self.until_served(name, &mut place, &mut state);
+        let served = self.until_served(&route, &mut place, &mut state);
         match timeout(deadline, served).await {
             Ok(served) => served,
             Err(_) => {
@@ -102,17 +112,18 @@ impl Waking<'_> {
 
     async fn until_served(
         &self,
-        name: &ModelName,
+        route: &Arc<ModelRoute>,
         place: &mut Place,
         state: &mut String,
     ) -> Result<Arc<ModelRoute>, Refusal> {
+        let name = &route.name;
         let mut routes = self.routes.clone();
         let asked = self.activation.activate(name);
         // Whoever does not answer is not waited for: the table says how it goes on.
         if let Ok(Some(waiting)) = timeout(self.config.activation_patience, asked).await {
             match waiting {
                 Waiting::Loading(doing) => *state = doing,
-                refused => return Err(none(name, &refused)),
+                refused => return Err(none(&self.latest(route), &refused)),
             }
         }
         let mut published = true;
@@ -124,8 +135,9 @@ impl Waking<'_> {
             if found.endpoints.is_empty() {
                 match &found.waiting {
                     Waiting::Loading(doing) => state.clone_from(doing),
-                    refused => return Err(none(name, refused)),
+                    refused => return Err(none(&found, refused)),
                 }
+                self.bulletin.waits(&found, state);
             } else {
                 // Whoever sees it first tells all, in their order, and itself.
                 self.queue.release(&found);
@@ -134,8 +146,11 @@ impl Waking<'_> {
                 biased;
                 turn = &mut place.turn => {
                     return match turn {
-                        Ok(Turn::Served(route)) => Ok(route),
-                        Ok(Turn::Displaced) => Err(displaced(name)),
+                        Ok(Turn::Served(route)) => {
+                            self.bulletin.served(&route);
+                            Ok(route)
+                        }
+                        Ok(Turn::Displaced) => Err(displaced(&found)),
                         // Its place can't be given up while it is held.
                         Err(_) => Err(Refusal::new(Code::Internal, "a place in the queue was lost")),
                     };
@@ -146,11 +161,13 @@ impl Waking<'_> {
     }
 }
 
-fn none(name: &ModelName, waiting: &Waiting) -> Refusal {
-    NoRoute::NoEndpoint(name.clone(), waiting.clone()).into()
+fn none(route: &ModelRoute, waiting: &Waiting) -> Refusal {
+    let none = NoRoute::NoEndpoint(route.name.clone(), waiting.clone());
+    Refusal::from(none).with_eta(route.progress.eta)
 }
 
-fn queue_full(name: &ModelName, full: Full) -> Refusal {
+fn queue_full(route: &ModelRoute, full: Full) -> Refusal {
+    let name = &route.name;
     let message = match full {
         Full::Model(waiting) => {
             format!("{waiting} calls wait for {name} already, the most that may")
@@ -159,12 +176,13 @@ fn queue_full(name: &ModelName, full: Full) -> Refusal {
             "{name} is not ready yet, and {waiting} calls wait for models already, the most that may"
         ),
     };
-    Refusal::new(Code::QueueFull, message)
+    Refusal::new(Code::QueueFull, message).with_eta(route.progress.eta)
 }
 
-fn displaced(name: &ModelName) -> Refusal {
+fn displaced(route: &ModelRoute) -> Refusal {
+    let name = &route.name;
     let message = format!(
         "as many calls wait for {name} as may, this key has most of them, and others wait with fewer"
     );
-    Refusal::new(Code::QueueFull, message)
+    Refusal::new(Code::QueueFull, message).with_eta(route.progress.eta)
 }

@@ -1,16 +1,19 @@
 //! Stage 8, respond: the answer as the client gets it.
 
 mod body;
+mod progress;
 mod unary;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
+use self::progress::ProgressStream;
 pub(super) use self::{
     body::AnswerBody,
+    progress::Work,
     unary::{UnaryBounds, unary},
 };
-use super::{account::Account, feed::Feed, idle::Idle, refusal::Refusal};
+use super::{account::Account, bulletin::Told, feed::Feed, idle::Idle, refusal::Refusal};
 
 /// A stream that has begun.
 pub(super) fn stream(
@@ -19,7 +22,22 @@ pub(super) fn stream(
     idle: Idle,
     cut: tokio_util::sync::WaitForCancellationFutureOwned,
 ) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::events(feed, account, idle, cut));
+    events(AnswerBody::events(feed, account, idle, cut))
+}
+
+/// A stream that begins with comments on how far its work is, and goes on with what comes of that.
+pub(super) fn progress(
+    work: Work,
+    told: Told,
+    interval: std::time::Duration,
+    cut: tokio_util::sync::WaitForCancellationFutureOwned,
+) -> Response<AnswerBody> {
+    let stream = ProgressStream::new(work, told, interval, cut);
+    events(AnswerBody::Progress(Box::new(stream)))
+}
+
+fn events(body: AnswerBody) -> Response<AnswerBody> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
-        route::{ModelRoute, Waiting},
+        route::{ModelRoute, Progress, Waiting},
     };
 
     fn endpoint(port: u16) -> Endpoint {
@@ -350,6 +350,7 @@ mod tests {
             endpoints,
             on_demand: false,
             waiting: Waiting::Loading("starting".into()),
+            progress: Progress::default(),
         }])
     }
 

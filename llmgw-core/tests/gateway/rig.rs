@@ -14,7 +14,7 @@ use llmgw_core::{
     gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable},
     id::{KeyId, ModelName},
     keys::{HashingKey, KeyRing},
-    route::{Endpoint, ModelRoute, RouteTable, Waiting},
+    route::{Endpoint, ModelRoute, Progress, RouteTable, Waiting},
     store::{Faults, FaultyStore, MemoryStore, Store, UsageTotal},
     testing::engine::ScriptedEngine,
 };
@@ -124,12 +124,36 @@ impl Rig {
 
     /// Sends a chat call and leaves the answer to be read.
     pub(crate) async fn open(&self, body: &Value) -> Client {
+        self.open_with(body, &[]).await
+    }
+
+    /// The same with more headers.
+    pub(crate) async fn open_with(&self, body: &Value, headers: &[(&str, &str)]) -> Client {
         let mut client = Client::connect(self.address).await;
+        let headers = [&[AUTHORIZATION], headers].concat();
         let body = body.to_string();
+        client.send("POST", CHAT, &headers, body.as_bytes()).await;
         client
-            .send("POST", CHAT, &[AUTHORIZATION], body.as_bytes())
-            .await;
-        client
+    }
+
+    /// Publishes the model as one that starts with the first call, and as `change` makes it.
+    pub(crate) fn publish_on_demand(&self, change: impl FnOnce(&mut ModelRoute)) {
+        let mut route = model("org/served", &["asked"], Vec::new());
+        route.on_demand = true;
+        change(&mut route);
+        self.routes.send_replace(Arc::new(RouteTable::new([route])));
+    }
+
+    /// Waits until so many calls wait for the model.
+    pub(crate) async fn until_waiting(&self, calls: u64) {
+        let model = "org/served".parse().unwrap();
+        within(async {
+            while self.load.waiting_for(&model) != calls {
+                // There is nothing to subscribe to in a queue.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
 
     /// Waits until so many calls are in the accounts, and adds them up.
@@ -208,6 +232,7 @@ pub(crate) fn model(name: &str, aliases: &[&str], mut endpoints: Vec<Endpoint>) 
         endpoints,
         on_demand: false,
         waiting: loading(),
+        progress: Progress::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use llmgw_core::{
     gateway::GatewayConfig,
-    route::{ModelRoute, RouteTable, Waiting},
+    route::{Progress, RouteTable, Waiting},
     testing::engine::ScriptedEngine,
 };
 
@@ -109,26 +109,8 @@ async fn a_model_that_is_removed_meanwhile_does_not_exist() {
 /// A gateway whose only model starts with the first call.
 async fn on_demand(config: GatewayConfig) -> Rig {
     let rig = Rig::with(config, Vec::new()).await;
-    publish(&rig, |_| {});
+    rig.publish_on_demand(|_| {});
     rig
-}
-
-fn publish(rig: &Rig, change: impl FnOnce(&mut ModelRoute)) {
-    let mut route = model("org/served", &["asked"], Vec::new());
-    route.on_demand = true;
-    change(&mut route);
-    rig.routes.send_replace(Arc::new(RouteTable::new([route])));
-}
-
-async fn until_waiting(rig: &Rig, calls: u64) {
-    let model = "org/served".parse().unwrap();
-    within(async {
-        while rig.load.waiting_for(&model) != calls {
-            // There is nothing to subscribe to in a queue.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -139,12 +121,12 @@ async fn calls_for_a_model_on_demand_wait_until_it_is_served() {
     for _ in 0..8 {
         clients.push(rig.open(&request()).await);
     }
-    until_waiting(&rig, 8).await;
-    publish(&rig, |route| route.endpoints = vec![engine.endpoint()]);
+    rig.until_waiting(8).await;
+    rig.publish_on_demand(|route| route.endpoints = vec![engine.endpoint()]);
     for mut client in clients {
         assert_eq!(client.reply().await.head.status, 200);
     }
-    until_waiting(&rig, 0).await;
+    rig.until_waiting(0).await;
 }
 
 #[tokio::test]
@@ -180,8 +162,8 @@ async fn what_can_not_come_is_not_waited_for() {
         assert_eq!(rig.chat(&request()).await.error().0, code);
         *rig.activation.answers.lock().unwrap() = vec![Answer::Waiting(loading())];
         let mut client = rig.open(&request()).await;
-        until_waiting(&rig, 1).await;
-        publish(&rig, |route| route.waiting = waiting);
+        rig.until_waiting(1).await;
+        rig.publish_on_demand(|route| route.waiting = waiting);
         let reply = client.reply().await;
         assert_eq!((reply.head.status, reply.error().0.as_str()), (503, code));
     }
@@ -196,7 +178,7 @@ async fn a_full_queue_turns_calls_away_and_a_client_that_leaves_gives_its_place_
     let rig = on_demand(config).await;
     let one = rig.open(&request()).await;
     let _two = rig.open(&request()).await;
-    until_waiting(&rig, 2).await;
+    rig.until_waiting(2).await;
     let reply = rig.chat(&request()).await;
     assert_eq!(
         (reply.head.status, reply.error().0.as_str()),
@@ -204,5 +186,42 @@ async fn a_full_queue_turns_calls_away_and_a_client_that_leaves_gives_its_place_
     );
     assert!(reply.head.get("retry-after").is_some());
     drop(one);
-    until_waiting(&rig, 1).await;
+    rig.until_waiting(1).await;
+}
+
+#[tokio::test]
+async fn a_client_is_told_to_come_back_when_its_model_is_expected() {
+    let config = GatewayConfig {
+        waiting_per_model: 1,
+        ..config()
+    };
+    let rig = Rig::with(config, Vec::new()).await;
+    for (eta, seconds) in [
+        (Some(Duration::from_millis(42_100)), "43"),
+        (Some(Duration::ZERO), "1"),
+        (Some(Duration::from_secs(4_000)), "120"),
+        (None, "2"),
+    ] {
+        let progress = Progress {
+            eta,
+            ..Progress::default()
+        };
+        let mut route = model("org/served", &["asked"], Vec::new());
+        route.progress = progress.clone();
+        rig.routes.send_replace(Arc::new(RouteTable::new([route])));
+        let reply = rig.chat(&request()).await;
+        assert_eq!(reply.error().0, "model_loading");
+        assert_eq!(reply.head.get("retry-after"), Some(seconds));
+        if eta.is_none() {
+            continue;
+        }
+        rig.publish_on_demand(|route| route.progress = progress);
+        let first = rig.open(&request()).await;
+        rig.until_waiting(1).await;
+        let reply = rig.chat(&request()).await;
+        assert_eq!(reply.error().0, "queue_full");
+        assert_eq!(reply.head.get("retry-after"), Some(seconds));
+        drop(first);
+        rig.until_waiting(0).await;
+    }
 }

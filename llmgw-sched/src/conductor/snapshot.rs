@@ -201,6 +201,7 @@ impl Snapshot {
             endpoints: endpoints.collect(),
             on_demand: completed.scaling().is_on_demand(),
             waiting: self.waiting(entry, now),
+            progress: standing::progress(model, &self.observed, &self.memory, now),
         }
     }
 }

@@ -7,10 +7,11 @@ use llmgw_core::{
         catalog::Model,
         node::Warning,
         replica::{ReplicaState, ReplicaStatus},
+        weights::FetchProgress,
     },
     id::ModelName,
     reason::{Report, render},
-    route::Waiting,
+    route::{Progress, Waiting},
 };
 
 use super::{Memory, Observed};
@@ -88,6 +89,34 @@ pub fn waiting(
         },
         Some(_) => Waiting::Loading(format!("{name} is being placed")),
         None => Waiting::Loading(format!("{name} is about to be placed")),
+    }
+}
+
+/// How far the model is on its way to a replica that serves.
+#[must_use]
+pub fn progress(model: &Model, observed: &Observed, memory: &Memory, now: Duration) -> Progress {
+    let name = model.name();
+    if let Some(status) = most_advanced(name, observed, memory) {
+        let (doing, fetch) = match status.state {
+            ReplicaState::Ready => return Progress::default(),
+            ReplicaState::Fetching => ("fetching weights", status.fetch.as_ref()),
+            state => (state.as_str(), None),
+        };
+        return Progress {
+            doing: Some(doing.to_owned()),
+            percent: fetch.and_then(FetchProgress::percent),
+            eta: fetch.and_then(|fetch| Some(Duration::from_secs(fetch.eta_seconds?))),
+        };
+    }
+    let history = memory.histories.get(name);
+    let waits = history.filter(|history| !history.parked && !history.may_try(now));
+    match waits.filter(|_| memory.serving(name) == 0) {
+        Some(history) => Progress {
+            doing: Some("waiting to be tried again".to_owned()),
+            percent: None,
+            eta: Some(history.retry_at.saturating_sub(now)),
+        },
+        None => Progress::default(),
     }
 }
 

@@ -26,6 +26,7 @@ mod properties;
 mod roll;
 mod silence;
 mod swap;
+mod waiting;
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)

@@ -3,14 +3,17 @@
 use std::{
     fmt,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::unary::Rest;
+use super::{
+    progress::{Next, ProgressStream},
+    unary::Rest,
+};
 use crate::{
     error::Code,
     gateway::{
@@ -30,6 +33,8 @@ pub(in crate::gateway) enum AnswerBody {
     Events(Box<EventStream>),
     /// A long answer as it comes.
     Rest(Box<Rest>),
+    /// Comments while the answer is not there yet.
+    Progress(Box<ProgressStream>),
 }
 
 /// An answer that broke off where nothing can be said any more: the connection is closed on it, so that the
@@ -80,13 +85,23 @@ impl Body for AnswerBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let next = match self.get_mut() {
-            Self::Whole(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)))
-            }
-            Self::Events(stream) => stream.poll_bytes(cx).map(|bytes| bytes.map(Ok)),
-            Self::Rest(rest) => rest.poll_bytes(cx),
+        let body = self.get_mut();
+        let next = loop {
+            break match body {
+                Self::Whole(bytes) => {
+                    let bytes = std::mem::take(bytes);
+                    Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)))
+                }
+                Self::Events(stream) => stream.poll_bytes(cx).map(|bytes| bytes.map(Ok)),
+                Self::Rest(rest) => rest.poll_bytes(cx),
+                Self::Progress(progress) => match ready!(progress.poll_next(cx)) {
+                    Next::Comment(comment) => Poll::Ready(Some(Ok(comment))),
+                    Next::Body(answer) => {
+                        *body = answer;
+                        continue;
+                    }
+                },
+            };
         };
         next.map(|next| next.map(|bytes| bytes.map(Frame::data)))
     }
@@ -98,7 +113,7 @@ impl Body for AnswerBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Events(_) | Self::Rest(_) => SizeHint::default(),
+            Self::Events(_) | Self::Rest(_) | Self::Progress(_) => SizeHint::default(),
         }
     }
 }

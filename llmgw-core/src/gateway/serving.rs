@@ -1,0 +1,156 @@
+//! The stages of a call that has an account: its model is woken, a replica picked, the call sent, the answer begun.
+//!
+//! All that a call needs from here on is in one value of its own, so that it can go on behind an answer that has
+//! begun already with comments.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, Response};
+
+use super::{
+    Shared,
+    account::Account,
+    bulletin::{Bulletin, Told},
+    call::Trail,
+    forward::{Answer, Forward, Outgoing},
+    idle::Idle,
+    inspect::Inspected,
+    refusal::Refusal,
+    resolve::Waking,
+    respond::{self, AnswerBody},
+};
+use crate::{error::Code, route::ModelRoute};
+
+/// A call on its way to an engine.
+#[derive(Debug)]
+pub(super) struct Serving {
+    shared: Arc<Shared>,
+    path: &'static str,
+    /// What the engine gets of the client's headers, and of ours.
+    headers: HeaderMap,
+    asked: Inspected,
+    route: Arc<ModelRoute>,
+    trail: Trail,
+    account: Option<Account>,
+    bulletin: Bulletin,
+    told: Told,
+}
+
+// === impl Serving ===
+
+impl Serving {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        path: &'static str,
+        client: &HeaderMap,
+        asked: Inspected,
+        route: Arc<ModelRoute>,
+        trail: Trail,
+        account: Account,
+    ) -> Self {
+        let (bulletin, told) = Bulletin::new();
+        Self {
+            shared: Arc::clone(shared),
+            path,
+            headers: Outgoing::headers(client, &trail),
+            asked,
+            route,
+            trail,
+            account: Some(account),
+            bulletin,
+            told,
+        }
+    }
+
+    /// The answer, or its beginning; and the trail of the call until then.
+    pub(super) async fn run(mut self) -> (Trail, Result<Response<AnswerBody>, Refusal>) {
+        let answered = self.answer().await;
+        if let Some(account) = &mut self.account {
+            account.ended(match &answered {
+                Ok(response) => response.status(),
+                Err(refusal) => refusal.status(),
+            });
+        }
+        (self.trail, answered)
+    }
+
+    /// The same; but once the call waits for its model, the answer begins with comments on that.
+    pub(super) async fn tell(
+        self,
+        trail: &mut Trail,
+        interval: Duration,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let told = self.told.clone();
+        let mut waits = self.told.clone();
+        let cut = self.shared.cut.clone().cancelled_owned();
+        let mut work = Box::pin(self.run());
+        tokio::select! {
+            biased;
+            (after, answered) = &mut work => {
+                *trail = after;
+                return answered;
+            }
+            // It ends with the work at the latest, which is looked at first.
+            _ = waits.wait_for(Option::is_some) => {}
+        }
+        Ok(respond::progress(
+            Box::pin(async move { work.await.1 }),
+            told,
+            interval,
+            cut,
+        ))
+    }
+
+    async fn answer(&mut self) -> Result<Response<AnswerBody>, Refusal> {
+        let Self {
+            shared,
+            path,
+            headers,
+            asked,
+            route,
+            trail,
+            account,
+            bulletin,
+            told: _,
+        } = self;
+        let Some(open) = account else {
+            return Err(Refusal::new(Code::Internal, "the call has no account"));
+        };
+        let config = &shared.config;
+        let waking = Waking {
+            config,
+            routes: &shared.routes,
+            activation: &*shared.activation,
+            queue: &shared.queue,
+            bulletin,
+        };
+        let route = waking.awake(Arc::clone(route), open.key()).await?;
+        // 5. pick, and 6. forward: again with another pick, where that can help
+        let outgoing = Outgoing {
+            path,
+            headers: headers.clone(),
+            body: asked.for_engine(&route.name),
+            strip_usage: !asked.asked_usage,
+            model: asked.model.clone(),
+        };
+        let forward = Forward {
+            config,
+            upstreams: &shared.upstreams,
+            route: &route,
+            outgoing: &outgoing,
+        };
+        let answer = forward.send(trail, open).await?;
+        // 7. account, along with 8. respond
+        let cut = shared.cut.clone().cancelled_owned();
+        match answer {
+            Answer::Unary(head, exchange) => {
+                let bounds = config.unary_bounds();
+                respond::unary(*head, exchange, &outgoing.model, account, bounds, cut).await
+            }
+            Answer::Events(feed) => {
+                let idle = Idle::new(config.idle_timeout);
+                Ok(respond::stream(feed, account.take(), idle, cut))
+            }
+        }
+    }
+}

@@ -160,6 +160,68 @@ async fn a_client_that_leaves_while_a_model_is_woken_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_the_queue_gives_its_place_up_and_its_call_reaches_no_engine() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[]).await;
+    rig.publish_on_demand(|_| {});
+    let told = ("x-llmgw-progress", "1");
+    for (body, headers) in [
+        (request(), [("x", "y")]),
+        (streamed(), [("x", "y")]),
+        (streamed(), [told]),
+    ] {
+        let mut client = rig.open_with(&body, &headers).await;
+        rig.until_waiting(1).await;
+        if headers == [told] {
+            client.head().await;
+        }
+        #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
+        let left = Instant::now();
+        drop(client);
+        rig.until_waiting(0).await;
+        rig.until_idle().await;
+        assert!(
+            left.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            left.elapsed()
+        );
+    }
+    rig.publish(vec![engine.endpoint()]);
+    assert_eq!(rig.chat(&request()).await.head.status, 200);
+    assert_eq!(engine.seen().len(), 1);
+    let usage = rig.usage(4).await;
+    assert_eq!((usage.requests, usage.errors), (4, 3));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_after_it_was_told_of_progress_is_noticed_by_the_engine() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    for script in [
+        Script::new().hang(),
+        Script::events().hang(),
+        Script::events().event(&chunk("a")).hang(),
+    ] {
+        let before = engine.seen().len();
+        engine.always(script);
+        let rig = Rig::start(&[]).await;
+        rig.publish_on_demand(|_| {});
+        let mut client = rig
+            .open_with(&streamed(), &[("x-llmgw-progress", "1")])
+            .await;
+        client.head().await;
+        client.chunks_until("\n").await;
+        rig.publish(vec![engine.endpoint()]);
+        within(engine.until(|seen| seen.len() == before + 1)).await;
+        #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
+        let left = Instant::now();
+        drop(client);
+        within(engine.until(|seen| seen[before].was_abandoned())).await;
+        assert!(left.elapsed() < Duration::from_secs(1));
+        rig.until_idle().await;
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_within_its_own_body_reaches_no_engine() {
     let engine = ScriptedEngine::start().await.unwrap();
     let rig = Rig::start(&[&engine]).await;

@@ -329,7 +329,7 @@ impl Shared {
         let account = self.open_account(call, &caller, &route, counted);
         let told = asked.stream && self.wants_progress(&head.headers);
         let client = &head.headers;
-        let serving = Serving::new(self, path, client, asked, route, trail.clone(), account);
+        let serving = Serving::new(self, path, client, asked, (caller, route), trail.clone(), account);
         if told {
             let interval = self.config.progress_interval;
             return serving.tell(trail, interval).await;

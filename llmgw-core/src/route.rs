@@ -38,6 +38,8 @@ pub struct ModelRoute {
     pub waiting: Waiting,
     /// How far the way to one is, as far as that is known.
     pub progress: Progress,
+    /// Models that serve its clients when it can't, in the order of preference.
+    pub fallbacks: Vec<ModelName>,
 }
 
 /// A replica that serves.
@@ -120,11 +122,34 @@ impl RouteTable {
         let canonical = self.aliases.get(&key).unwrap_or(&key);
         self.models.get(canonical).ok_or_else(unknown)
     }
+
+    /// The model that is tried next for clients of `model`, which can't serve them, nor can those that were `tried`: the
+    /// first of its own fallbacks that was not, that can serve or be woken, and that is `allowed`.
+    ///
+    /// Fallbacks of fallbacks are not followed: whoever names one means that one, and there is no circle to go round.
+    pub fn fallback(
+        &self,
+        model: &ModelRoute,
+        tried: &[ModelName],
+        allowed: impl Fn(&ModelRoute) -> bool,
+    ) -> Option<&Arc<ModelRoute>> {
+        let names = model.fallbacks.iter();
+        let left = names.filter(|name| **name != model.name && !tried.contains(name));
+        left.filter_map(|name| self.models.get(name))
+            .find(|fallback| fallback.can_serve() && allowed(fallback))
+    }
 }
 
 // === impl ModelRoute ===
 
 impl ModelRoute {
+    /// Whether a call would be served now, or wakes the model.
+    #[must_use]
+    pub fn can_serve(&self) -> bool {
+        let wakes = self.on_demand && matches!(self.waiting, Waiting::Loading(_));
+        !self.endpoints.is_empty() || wakes
+    }
+
     /// The endpoint with the least outstanding work; ties go to the lowest replica id.
     ///
     /// `tried` are replicas that failed this very request; `outstanding` counts the calls that a replica is
@@ -165,6 +190,7 @@ mod tests {
             on_demand: false,
             waiting: Waiting::Loading("starting".into()),
             progress: Progress::default(),
+            fallbacks: Vec::new(),
         }
     }
 
@@ -178,6 +204,41 @@ mod tests {
             table.resolve("bad name"),
             Err(NoRoute::UnknownModel(_))
         ));
+    }
+
+    #[test]
+    fn fallbacks_are_tried_in_order_once_each_and_only_those_that_can_serve() {
+        let names = ["a", "gone", "down", "b", "asleep", "c"];
+        let names = names.map(|name| name.parse::<ModelName>().unwrap());
+        let mut a = model("a", &[], 0);
+        a.fallbacks = names.to_vec();
+        // It leads back, which nobody follows.
+        let mut b = model("b", &[], 1);
+        b.fallbacks = vec![a.name.clone(), "d".parse().unwrap()];
+        let mut asleep = model("asleep", &[], 0);
+        asleep.on_demand = true;
+        let mut parked = model("down", &[], 0);
+        parked.on_demand = true;
+        parked.waiting = Waiting::Parked("SIGILL".into());
+        let others = [
+            model("c", &["b-too"], 1),
+            model("d", &[], 1),
+            parked,
+            asleep,
+            b,
+        ];
+        let table = RouteTable::new(others.into_iter().chain([a.clone()]));
+        let order = |allowed: fn(&ModelRoute) -> bool| {
+            let mut tried = Vec::new();
+            while let Some(next) = table.fallback(&a, &tried, allowed) {
+                tried.push(next.name.clone());
+            }
+            let tried = tried.iter().map(ToString::to_string);
+            tried.collect::<Vec<String>>()
+        };
+        assert_eq!(order(|_| true), ["b", "asleep", "c"]);
+        assert_eq!(order(|model| model.name.as_str() != "b"), ["asleep", "c"]);
+        assert_eq!(order(|_| false), [""; 0]);
     }
 
     #[test]

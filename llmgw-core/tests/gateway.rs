@@ -17,6 +17,8 @@ mod cancellation;
 mod client;
 #[path = "gateway/drain.rs"]
 mod drain;
+#[path = "gateway/fallbacks.rs"]
+mod fallbacks;
 #[path = "gateway/limits.rs"]
 mod limits;
 #[path = "gateway/models.rs"]

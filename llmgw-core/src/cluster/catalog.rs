@@ -137,7 +137,7 @@ impl Model {
     }
 
     /// Models that clients are served by when this one can't, in the order of preference; whether there are such
-    /// models is for [`check_fallbacks`]. The gateway does not serve by them yet.
+    /// models is for [`check_fallbacks`].
     #[must_use]
     pub fn fallbacks(&self) -> &[ModelName] {
         &self.fallbacks

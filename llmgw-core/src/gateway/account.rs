@@ -68,6 +68,11 @@ impl Account {
         self.key
     }
 
+    /// The model that is asked, which is another one when the client's can't serve.
+    pub(super) fn model(&mut self, model: &ModelName) {
+        self.model.clone_from(model);
+    }
+
     /// The replica that answers.
     pub(super) fn replica(&mut self, replica: ReplicaId) {
         self.replica = Some(replica);

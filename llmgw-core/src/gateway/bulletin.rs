@@ -85,6 +85,7 @@ mod tests {
             on_demand: true,
             waiting: Waiting::Loading(String::new()),
             progress,
+            fallbacks: Vec::new(),
         }
     }
 

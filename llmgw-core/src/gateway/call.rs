@@ -26,6 +26,8 @@ pub(super) struct Trail {
     pub(super) request_id: HeaderValue,
     model: Option<HeaderValue>,
     replica: Option<HeaderValue>,
+    /// From which model to which the call was passed on.
+    fallback: Option<HeaderValue>,
     /// How often a replica was asked.
     attempts: u32,
 }
@@ -55,6 +57,7 @@ impl Trail {
             },
             model: None,
             replica: None,
+            fallback: None,
             attempts: 0,
         }
     }
@@ -62,6 +65,12 @@ impl Trail {
     /// The model that answers, by its own name.
     pub(super) fn model(&mut self, name: &ModelName) {
         self.model = HeaderValue::from_str(name.as_str()).ok();
+    }
+
+    /// The call was passed on to another model.
+    pub(super) fn fell_back(&mut self, from: &ModelName, to: &ModelName) {
+        self.model(to);
+        self.fallback = HeaderValue::from_str(&format!("{from}->{to}")).ok();
     }
 
     /// One more attempt, on this replica.
@@ -83,6 +92,9 @@ impl Trail {
         if let Some(replica) = &self.replica {
             headers.insert(REPLICA, replica.clone());
         }
+        if let Some(fallback) = &self.fallback {
+            headers.insert(FALLBACK, fallback.clone());
+        }
         if self.attempts > 0 {
             headers.insert(ATTEMPTS, HeaderValue::from(self.attempts));
         }
@@ -100,6 +112,7 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 pub(super) const PROGRESS: HeaderName = HeaderName::from_static("x-llmgw-progress");
 const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");
 const REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replica");
+const FALLBACK: HeaderName = HeaderName::from_static("x-llmgw-fallback");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-llmgw-attempts");
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Code,
-    route::{ModelRoute, RouteTable, Waiting},
+    route::{RouteTable, Waiting},
 };
 
 #[derive(Serialize)]
@@ -30,11 +30,7 @@ pub(super) fn health() -> Response<AnswerBody> {
 /// load is, anyone may know.
 pub(super) fn ready(table: &RouteTable) -> Result<Response<AnswerBody>, Refusal> {
     // What a call starts is as good: who is not asked because nothing serves would never serve.
-    let answers = |model: &ModelRoute| {
-        let wakes = model.on_demand && matches!(model.waiting, Waiting::Loading(_));
-        !model.endpoints.is_empty() || wakes
-    };
-    if table.models().any(|model| answers(model)) {
+    if table.models().any(|model| model.can_serve()) {
         return Ok(json(StatusCode::OK, &Status { status: "ready" }));
     }
     let mut why = String::new();

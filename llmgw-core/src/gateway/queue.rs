@@ -214,6 +214,7 @@ mod tests {
             on_demand: true,
             waiting: Waiting::Loading(String::new()),
             progress: Progress::default(),
+            fallbacks: Vec::new(),
         })
     }
 

@@ -28,6 +28,7 @@ pub(super) use self::engine::EngineError;
 use crate::{
     api::openai::{ErrorBody, ErrorObject},
     error::{Code, Retry},
+    id::ModelName,
     route::{NoRoute, Waiting},
 };
 
@@ -103,6 +104,38 @@ impl Refusal {
     pub(super) fn with_allow(self, methods: &'static str) -> Self {
         let allow = Some(methods);
         Self { allow, ..self }
+    }
+
+    /// Whether another model may answer instead: this one has said nothing, and can't now.
+    pub(super) fn lets_fall_back(&self) -> bool {
+        const CODES: [Code; 7] = [
+            Code::ModelParked,
+            Code::ModelUnplaceable,
+            Code::ModelOff,
+            Code::ModelLoading,
+            Code::ActivationTimeout,
+            Code::QueueFull,
+            Code::UpstreamDisconnected,
+        ];
+        CODES.iter().any(|code| code.as_str() == self.code)
+    }
+
+    /// The same with what else was tried.
+    #[must_use]
+    pub(super) fn and_fallbacks(self, tried: &[ModelName]) -> Self {
+        if tried.is_empty() {
+            return self;
+        }
+        let names: Vec<&str> = tried.iter().map(ModelName::as_str).collect();
+        let message = format!(
+            "{}; nor could what it falls back to: {}",
+            self.message,
+            names.join(", ")
+        );
+        Self {
+            message: message.into(),
+            ..self
+        }
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -229,7 +262,10 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
 /// Rounded up: a client that comes back too early is refused again. At least a second, so that nobody comes back at
 /// once; at most 120 s, above which openai-python does not come back at all.
 fn whole_seconds(span: Duration) -> u32 {
-    let seconds = span.as_millis().div_ceil(1000).clamp(1, LONGEST_WAIT.into());
+    let seconds = span
+        .as_millis()
+        .div_ceil(1000)
+        .clamp(1, LONGEST_WAIT.into());
     u32::try_from(seconds).unwrap_or(LONGEST_WAIT)
 }
 
@@ -263,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_can_pass_says_when_to_come_back_and_what_can_not_says_so() {
-        let model: crate::id::ModelName = "m".parse().unwrap();
+        let model: ModelName = "m".parse().unwrap();
         let refusal = |waiting| Refusal::from(NoRoute::NoEndpoint(model.clone(), waiting));
         let loading = refusal(Waiting::Loading("fetching weights (43 %)".into()));
         assert_eq!(header(&loading, "retry-after").as_deref(), Some("2"));

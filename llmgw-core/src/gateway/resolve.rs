@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::{
     bulletin::Bulletin,
@@ -29,6 +32,8 @@ pub(super) struct Waking<'a> {
     pub(super) routes: &'a watch::Receiver<Arc<RouteTable>>,
     pub(super) activation: &'a dyn Activation,
     pub(super) queue: &'a Arc<Queue>,
+    /// When the call has waited for long enough, for all its models together.
+    pub(super) deadline: Instant,
     /// Where a call that waits says what it waits for.
     pub(super) bulletin: &'a Bulletin,
 }
@@ -98,12 +103,11 @@ impl Waking<'_> {
             Waiting::Loading(state) => state.clone(),
             Waiting::Unplaceable(why) | Waiting::Parked(why) | Waiting::Off(why) => why.clone(),
         };
-        let deadline = self.config.activation_deadline;
         let served = self.until_served(&route, &mut place, &mut state);
-        match timeout(deadline, served).await {
+        match timeout_at(self.deadline, served).await {
             Ok(served) => served,
             Err(_) => {
-                let seconds = deadline.as_secs();
+                let seconds = self.config.activation_deadline.as_secs();
                 let message = format!("{name} was not ready within {seconds} s: {state}");
                 Err(Refusal::new(Code::ActivationTimeout, message))
             }

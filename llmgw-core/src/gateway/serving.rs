@@ -1,4 +1,5 @@
 //! The stages of a call that has an account: its model is woken, a replica picked, the call sent, the answer begun.
+//! When its model can't serve, the same with those that it falls back to.
 //!
 //! All that a call needs from here on is in one value of its own, so that it can go on behind an answer that has
 //! begun already with comments.
@@ -6,13 +7,16 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, Response};
+use tokio::time::Instant;
 
 use super::{
     Shared,
     account::Account,
+    authorise::may_use,
     bulletin::{Bulletin, Told},
     call::Trail,
     forward::{Answer, Forward, Outgoing},
+    identify::Caller,
     idle::Idle,
     inspect::Inspected,
     refusal::Refusal,
@@ -29,6 +33,7 @@ pub(super) struct Serving {
     /// What the engine gets of the client's headers, and of ours.
     headers: HeaderMap,
     asked: Inspected,
+    caller: Caller,
     route: Arc<ModelRoute>,
     trail: Trail,
     account: Option<Account>,
@@ -44,7 +49,7 @@ impl Serving {
         path: &'static str,
         client: &HeaderMap,
         asked: Inspected,
-        route: Arc<ModelRoute>,
+        (caller, route): (Caller, Arc<ModelRoute>),
         trail: Trail,
         account: Account,
     ) -> Self {
@@ -54,6 +59,7 @@ impl Serving {
             path,
             headers: Outgoing::headers(client, &trail),
             asked,
+            caller,
             route,
             trail,
             account: Some(account),
@@ -102,29 +108,94 @@ impl Serving {
     }
 
     async fn answer(&mut self) -> Result<Response<AnswerBody>, Refusal> {
+        let answer = self.reach_any().await?;
+        // 7. account, along with 8. respond
+        let Self {
+            shared,
+            asked,
+            account,
+            ..
+        } = self;
+        let config = &shared.config;
+        let cut = shared.cut.clone().cancelled_owned();
+        match answer {
+            Answer::Unary(head, exchange) => {
+                let bounds = config.unary_bounds();
+                respond::unary(*head, exchange, &asked.model, account, bounds, cut).await
+            }
+            Answer::Events(feed) => {
+                let idle = Idle::new(config.idle_timeout);
+                Ok(respond::stream(feed, account.take(), idle, cut))
+            }
+        }
+    }
+
+    /// Asks the model; and when it can't serve, those that it falls back to, in their order, until one answers.
+    async fn reach_any(&mut self) -> Result<Answer, Refusal> {
+        let deadline = Instant::now() + self.shared.config.activation_deadline;
+        let asked = Arc::clone(&self.route);
+        let refusal = match self.reach(&asked, deadline).await {
+            Err(refusal) if refusal.lets_fall_back() => refusal,
+            reached => return reached,
+        };
+        let mut tried = Vec::new();
+        loop {
+            let table = self.shared.table();
+            let allowed = |model: &ModelRoute| may_use(&self.caller, model);
+            let Some(route) = table.fallback(&asked, &tried, allowed) else {
+                break;
+            };
+            tried.push(route.name.clone());
+            let (from, to) = (&asked.name, &route.name);
+            let why = refusal.object().message;
+            tracing::info!(%from, %to, why, "a call goes to the model that its own falls back to");
+            match self.reach(route, deadline).await {
+                Err(refusal) if refusal.lets_fall_back() => {}
+                reached => {
+                    self.trail.fell_back(from, to);
+                    return reached;
+                }
+            }
+        }
+        // It is refused for what is wrong with the model that it asked for.
+        self.trail.model(&asked.name);
+        if let Some(account) = &mut self.account {
+            account.model(&asked.name);
+        }
+        Err(refusal.and_fallbacks(&tried))
+    }
+
+    /// Wakes a model, and sends it the call: the beginning of its answer.
+    async fn reach(
+        &mut self,
+        route: &Arc<ModelRoute>,
+        deadline: Instant,
+    ) -> Result<Answer, Refusal> {
         let Self {
             shared,
             path,
             headers,
             asked,
-            route,
             trail,
             account,
             bulletin,
-            told: _,
+            ..
         } = self;
-        let Some(open) = account else {
+        let Some(account) = account else {
             return Err(Refusal::new(Code::Internal, "the call has no account"));
         };
+        trail.model(&route.name);
+        account.model(&route.name);
         let config = &shared.config;
         let waking = Waking {
             config,
             routes: &shared.routes,
             activation: &*shared.activation,
             queue: &shared.queue,
+            deadline,
             bulletin,
         };
-        let route = waking.awake(Arc::clone(route), open.key()).await?;
+        let route = waking.awake(Arc::clone(route), account.key()).await?;
         // 5. pick, and 6. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,
@@ -139,18 +210,6 @@ impl Serving {
             route: &route,
             outgoing: &outgoing,
         };
-        let answer = forward.send(trail, open).await?;
-        // 7. account, along with 8. respond
-        let cut = shared.cut.clone().cancelled_owned();
-        match answer {
-            Answer::Unary(head, exchange) => {
-                let bounds = config.unary_bounds();
-                respond::unary(*head, exchange, &outgoing.model, account, bounds, cut).await
-            }
-            Answer::Events(feed) => {
-                let idle = Idle::new(config.idle_timeout);
-                Ok(respond::stream(feed, account.take(), idle, cut))
-            }
-        }
+        forward.send(trail, account).await
     }
 }

@@ -351,6 +351,7 @@ mod tests {
             on_demand: false,
             waiting: Waiting::Loading("starting".into()),
             progress: Progress::default(),
+            fallbacks: Vec::new(),
         }])
     }
 

@@ -233,6 +233,7 @@ pub(crate) fn model(name: &str, aliases: &[&str], mut endpoints: Vec<Endpoint>) 
         on_demand: false,
         waiting: loading(),
         progress: Progress::default(),
+        fallbacks: Vec::new(),
     }
 }
 

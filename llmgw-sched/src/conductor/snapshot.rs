@@ -202,6 +202,7 @@ impl Snapshot {
             on_demand: completed.scaling().is_on_demand(),
             waiting: self.waiting(entry, now),
             progress: standing::progress(model, &self.observed, &self.memory, now),
+            fallbacks: model.fallbacks().to_vec(),
         }
     }
 }

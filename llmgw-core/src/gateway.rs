@@ -1,6 +1,8 @@
 //! The client-facing HTTP stack: OpenAI's API in front of the engines of a cluster.
 //!
-//! A call goes through its stages in this order; each is a file, and `Shared::infer` below reads as the list:
+//! What comes in passes a `door` first, which knows where each request ends (`framing`) and lets no other pass; clients
+//! speak HTTP/1.1. A call then goes through its stages in this order; each is a file, `Shared::infer` below reads as the
+//! beginning of the list, and `serving` as the rest of it:
 //!
 //! | stage | does |
 //! |---|---|
@@ -45,9 +47,9 @@ mod resolve;
 mod respond;
 mod rewrite;
 mod seldom;
+mod serving;
 mod socket;
 mod splice;
-mod serving;
 mod sse;
 mod turned_away;
 mod upstreams;
@@ -326,10 +328,18 @@ impl Shared {
             return Err(Refusal::new(Code::ModelNotAllowed, message));
         }
         // From here on, the call has an account, which is written when it is dropped.
-        let account = self.open_account(call, &caller, &route, counted);
+        let account = self.open_account((call, counted), &caller, &route, asked.n);
         let told = asked.stream && self.wants_progress(&head.headers);
         let client = &head.headers;
-        let serving = Serving::new(self, path, client, asked, (caller, route), trail.clone(), account);
+        let serving = Serving::new(
+            self,
+            path,
+            client,
+            asked,
+            (caller, route),
+            trail.clone(),
+            account,
+        );
         if told {
             let interval = self.config.progress_interval;
             return serving.tell(trail, interval).await;
@@ -360,10 +370,10 @@ impl Shared {
 
     fn open_account(
         &self,
-        call: Call,
+        (call, counted): (Call, CallGuard),
         caller: &Caller,
         route: &ModelRoute,
-        counted: CallGuard,
+        choices_per_prompt: u64,
     ) -> Account {
         let counted_by = (Arc::clone(&self.journal), Arc::clone(&self.meters));
         Account::open(
@@ -372,6 +382,7 @@ impl Shared {
             call,
             caller.key,
             route.name.clone(),
+            choices_per_prompt,
             counted,
         )
     }

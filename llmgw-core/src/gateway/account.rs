@@ -1,10 +1,13 @@
 //! Stage 7, account: what a call used, written down however the call ends.
 
+mod beside;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
 
+use self::beside::UsageBeside;
 use super::{call::Call, journal::Journal, upstreams::CallGuard};
 use crate::{
     api::openai::Usage,
@@ -30,8 +33,9 @@ pub(super) struct Account {
     status: Option<StatusCode>,
     /// The engine's last word on usage, unread.
     usage: Option<Bytes>,
-    /// Events with content: about as many as tokens.
-    events: u64,
+    usage_beside: UsageBeside,
+    /// Pieces of content, counted for each choice: about as many as tokens.
+    pieces: u64,
     first_content: Option<Duration>,
     _counted: CallGuard,
 }
@@ -45,6 +49,7 @@ impl Account {
         call: Call,
         key: KeyId,
         model: ModelName,
+        choices_per_prompt: u64,
         counted: CallGuard,
     ) -> Self {
         Self {
@@ -57,7 +62,8 @@ impl Account {
             replica: None,
             status: None,
             usage: None,
-            events: 0,
+            usage_beside: UsageBeside::new(choices_per_prompt),
+            pieces: 0,
             first_content: None,
             _counted: counted,
         }
@@ -89,12 +95,25 @@ impl Account {
         self.usage = Some(json);
     }
 
-    /// Content came.
-    pub(super) fn content(&mut self) {
-        self.events += 1;
+    /// The engine told usage along with choices: theirs, until it tells that of the whole.
+    pub(super) fn usage_beside(&mut self, choices: &[u8], json: Bytes) {
+        self.usage_beside.told(choices, json);
+    }
+
+    /// Content of so many choices came.
+    pub(super) fn content(&mut self, choices: u64) {
+        self.pieces += choices;
         if self.first_content.is_none() {
             self.first_content = Some(self.clock.monotonic().saturating_sub(self.call.since));
         }
+    }
+
+    /// What was told of each choice. Of an answer that was cut short, nothing was told of some: unless it is more than
+    /// what came in pieces, it is no count of the whole.
+    fn told_beside(&self) -> Option<Usage> {
+        let told = self.usage_beside.sum()?;
+        let is_whole = self.status == Some(StatusCode::OK);
+        (is_whole || told.completion_tokens.0 >= self.pieces).then_some(told)
     }
 
     fn record(&self) -> UsageRecord {
@@ -102,9 +121,10 @@ impl Account {
             .usage
             .as_deref()
             .and_then(|json| serde_json::from_slice::<Usage>(json).ok());
+        let told = told.or_else(|| self.told_beside());
         let status = self.status.unwrap_or_else(client_left);
         let usage = told.unwrap_or_else(|| Usage {
-            completion_tokens: Tokens(self.events),
+            completion_tokens: Tokens(self.pieces),
             ..Usage::default()
         });
         UsageRecord {
@@ -121,7 +141,7 @@ impl Account {
             // What no replica took, and what an engine refused, used nothing, and that is exact.
             estimated: told.is_none()
                 && self.replica.is_some()
-                && (self.events > 0 || self.status.is_none()),
+                && (self.pieces > 0 || self.status.is_none()),
             status: status.as_u16(),
             started_at: self.call.started_at,
             duration: self.clock.monotonic().saturating_sub(self.call.since),

@@ -146,10 +146,13 @@ impl Feed {
                     None
                 }
                 Seen::Usage(usage) => Some(usage),
-                Seen::Content(usage) => {
+                Seen::Content(content) => {
                     self.state = State::Open;
-                    account.content();
-                    usage
+                    account.content(content.count);
+                    if let Some(usage) = content.usage {
+                        account.usage_beside(&content.choices, usage);
+                    }
+                    None
                 }
                 Seen::Error(body) => {
                     let error = EngineError {

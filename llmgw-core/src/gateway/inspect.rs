@@ -33,6 +33,8 @@ pub(super) struct Inspected {
     /// The model as the client calls it.
     pub(super) model: String,
     model_at: Range<usize>,
+    /// Answers that the client wants for each prompt.
+    pub(super) n: u64,
     /// Whether the answer is to come in events.
     pub(super) stream: bool,
     /// Whether the client asked for the usage of a stream.
@@ -79,6 +81,10 @@ impl Inspected {
         Ok(Self {
             model,
             model_at,
+            n: members
+                .n
+                .and_then(|raw| raw.get().parse().ok())
+                .unwrap_or(1),
             stream,
             asked_usage,
             ask_usage,
@@ -173,6 +179,7 @@ struct Members<'a> {
     model: Option<&'a RawValue>,
     stream: Option<&'a RawValue>,
     stream_options: Option<&'a RawValue>,
+    n: Option<&'a RawValue>,
     /// One of them that stands twice.
     twice: Option<&'static str>,
 }
@@ -183,6 +190,7 @@ enum Name {
     Model,
     Stream,
     StreamOptions,
+    N,
     #[serde(other)]
     Other,
 }
@@ -222,6 +230,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
                         Name::Model => (&mut members.model, "model"),
                         Name::Stream => (&mut members.stream, "stream"),
                         Name::StreamOptions => (&mut members.stream_options, "stream_options"),
+                        Name::N => (&mut members.n, "n"),
                         Name::Other => {
                             map.next_value::<IgnoredAny>()?;
                             continue;

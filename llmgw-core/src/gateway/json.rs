@@ -24,6 +24,8 @@ pub(super) enum Mark {
     Start(Member, usize),
     /// The byte after the value's last.
     End(Member, usize),
+    /// The first byte of an object that stands in the value, an array.
+    Element(Member, usize),
 }
 
 /// Reads one JSON text, in pieces.
@@ -125,7 +127,12 @@ impl Scanner {
                 }
                 State::Nested(depth) => match byte {
                     b'"' => self.state = State::NestedString(depth),
-                    b'{' | b'[' => self.state = State::Nested(depth.saturating_add(1)),
+                    b'{' | b'[' => {
+                        if let (b'{', 1, Some(member)) = (byte, depth, self.member) {
+                            mark(Mark::Element(member, at));
+                        }
+                        self.state = State::Nested(depth.saturating_add(1));
+                    }
                     b'}' | b']' if depth == 1 => self.end(at + 1, &mut mark),
                     b'}' | b']' => self.state = State::Nested(depth - 1),
                     _ => {}

@@ -40,12 +40,23 @@ pub(super) enum Seen {
     Opening,
     /// Usage alone.
     Usage(Bytes),
-    /// A piece of the answer, with usage where the engine told it.
-    Content(Option<Bytes>),
+    /// A piece of the answer.
+    Content(Content),
     /// The engine's error.
     Error(Bytes),
     /// `[DONE]`
     Done,
+}
+
+/// A piece of the answer.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Content {
+    /// Of so many choices; at least one.
+    pub(super) count: u64,
+    /// The choices themselves.
+    pub(super) choices: Bytes,
+    /// Usage, where the engine told it along with them.
+    pub(super) usage: Option<Bytes>,
 }
 
 /// Edits one JSON answer that comes in pieces.
@@ -58,6 +69,8 @@ pub(super) struct AnswerRewriter {
     /// The value of `usage`, as far as it came.
     usage: BytesMut,
     in_usage: bool,
+    /// Choices that have begun.
+    choices: u64,
 }
 
 /// Where the members stand in an event's data.
@@ -67,6 +80,8 @@ struct Places {
     usage: Range<usize>,
     choices: Range<usize>,
     error: Range<usize>,
+    /// Objects among the choices.
+    count: u64,
 }
 
 // === impl EventRewriter ===
@@ -128,7 +143,11 @@ impl EventRewriter {
         }
         match (has_content, usage) {
             (true, None) if is_opening(choices) => Seen::Opening,
-            (true, usage) => Seen::Content(usage),
+            (true, usage) => Seen::Content(Content {
+                count: places.count.max(1),
+                choices: text.slice(places.choices.clone()),
+                usage,
+            }),
             (false, Some(usage)) => Seen::Usage(usage),
             (false, None) => Seen::Other,
         }
@@ -145,7 +164,13 @@ impl AnswerRewriter {
             skipping: false,
             usage: BytesMut::new(),
             in_usage: false,
+            choices: 0,
         }
+    }
+
+    /// Choices that have begun until now.
+    pub(super) fn choices(&self) -> u64 {
+        self.choices
     }
 
     /// Passes the next piece on.
@@ -156,6 +181,7 @@ impl AnswerRewriter {
             skipping,
             usage,
             in_usage,
+            choices,
         } = self;
         let (mut from, mut usage_from) = (0, 0);
         scanner.feed(&piece, |mark| match mark {
@@ -177,7 +203,8 @@ impl AnswerRewriter {
                 *in_usage = false;
                 keep(usage, piece.get(usage_from..at).unwrap_or_default());
             }
-            Mark::Start(..) | Mark::End(..) => {}
+            Mark::Element(Member::Choices, _) => *choices += 1,
+            Mark::Start(..) | Mark::End(..) | Mark::Element(..) => {}
         });
         if *in_usage {
             keep(usage, piece.get(usage_from..).unwrap_or_default());
@@ -202,6 +229,9 @@ impl Places {
         Scanner::default().feed(text, |mark| match mark {
             Mark::Start(member, at) => *places.of(member) = at..at,
             Mark::End(member, at) => places.of(member).end = at,
+            Mark::Element(member, _) => {
+                places.count += u64::from(member == Member::Choices);
+            }
         });
         places
     }

@@ -22,6 +22,7 @@ fn found(text: &str, cuts: &[usize]) -> Vec<(Member, String)> {
                 let value = text[start..from + at].to_vec();
                 found.push((member, String::from_utf8(value).unwrap()));
             }
+            Mark::Element(..) => {}
         });
         from = cut;
     }
@@ -95,6 +96,25 @@ proptest! {
     }
 
     #[test]
+    fn the_objects_of_an_array_are_counted_for_every_cut(
+        choices in prop::collection::vec(json(), 0..5), cuts in prop::collection::vec(any::<usize>(), 0..6),
+    ) {
+        let expected = choices.iter().filter(|choice| choice.is_object()).count();
+        let text = serde_json::json!({"model": [{}], "choices": choices}).to_string();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
+        cuts.push(text.len());
+        cuts.sort_unstable();
+        let (mut scanner, mut from, mut counted) = (Scanner::default(), 0, 0);
+        for cut in cuts {
+            scanner.feed(&text.as_bytes()[from..cut], |mark| {
+                counted += usize::from(matches!(mark, Mark::Element(Member::Choices, _)));
+            });
+            from = cut;
+        }
+        prop_assert_eq!(counted, expected);
+    }
+
+    #[test]
     fn a_member_that_is_cut_is_all_that_is_gone(text in object()) {
         let mut value = None;
         let mut start = 0;
@@ -117,7 +137,7 @@ proptest! {
         let mut scanner = Scanner::default();
         for piece in &pieces {
             scanner.feed(piece, |mark| {
-                let (Mark::Start(_, at) | Mark::End(_, at)) = mark;
+                let (Mark::Start(_, at) | Mark::End(_, at) | Mark::Element(_, at)) = mark;
                 assert!(at <= piece.len());
             });
         }

@@ -38,6 +38,8 @@ pub(in crate::gateway) struct UnaryBounds {
 pub(in crate::gateway) struct Rest {
     exchange: Exchange,
     rewriter: Option<AnswerRewriter>,
+    /// Choices that are in the account.
+    counted: u64,
     out: Output,
     account: Option<Account>,
     idle: Idle,
@@ -66,8 +68,9 @@ pub(in crate::gateway) async fn unary(
             None => whole = true,
         }
     }
+    let counted = rewriter.choices().max(1);
     if let Some(account) = account {
-        account.content();
+        account.content(counted);
     }
     let body = if whole {
         if let (Some(account), Some(usage)) = (account, rewriter.into_usage()) {
@@ -78,6 +81,7 @@ pub(in crate::gateway) async fn unary(
         AnswerBody::Rest(Box::new(Rest {
             exchange,
             rewriter: Some(rewriter),
+            counted,
             out,
             account: account.take(),
             idle,
@@ -154,7 +158,14 @@ impl Rest {
                 ready!(poll_piece(&mut self.exchange, &mut self.idle, cx))
             };
             match piece {
-                Ok(Some(piece)) => rewriter.feed(piece, &mut self.out),
+                Ok(Some(piece)) => {
+                    rewriter.feed(piece, &mut self.out);
+                    let more = rewriter.choices().saturating_sub(self.counted);
+                    self.counted += more;
+                    if let Some(account) = &mut self.account {
+                        account.content(more);
+                    }
+                }
                 Ok(None) => {
                     let usage = self.rewriter.take().and_then(AnswerRewriter::into_usage);
                     self.close(usage, StatusCode::OK);

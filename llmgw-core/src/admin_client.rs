@@ -37,8 +37,8 @@ use crate::{
         },
         decision::Decision,
         orders::{
-            ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, NodeUse, Rolled, ScaleRequest,
-            Scaled,
+            ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
+            ScaleRequest, Scaled,
         },
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
@@ -235,9 +235,14 @@ impl Catalog for AdminClient {
         self.ask(Method::POST, url, Some(json)).await
     }
 
-    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+    async fn roll(&self, name: &ModelName, roll: RollRequest) -> Result<Rolled, ControlError> {
+        // An older control plane takes no body.
+        let json = match roll {
+            RollRequest { force: false } => None,
+            forced @ RollRequest { force: true } => Some(body("the roll", &forced)?),
+        };
         let url = self.route(&["models", name.as_str(), "roll"]);
-        self.ask(Method::POST, url, None).await
+        self.ask(Method::POST, url, json).await
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
@@ -264,14 +269,9 @@ impl Fleet for AdminClient {
     async fn use_node(
         &self,
         node: &str,
-        to: NodeUse,
-        reason: &str,
+        wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError> {
-        let request = NodeStateRequest {
-            state: to,
-            reason: reason.to_owned(),
-        };
-        let json = body("the order", &request)?;
+        let json = body("the order", &wanted)?;
         let url = self.route(&["nodes", node, "state"]);
         self.ask(Method::POST, url, Some(json)).await
     }

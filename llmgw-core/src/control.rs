@@ -11,6 +11,8 @@ mod events;
 mod holds;
 mod listing;
 mod logs;
+mod models;
+mod nodes;
 mod operators;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -25,6 +27,10 @@ pub use self::{
     holds::{Holds, check_hold, hold_view, unknown_hold},
     listing::{engines, jobs},
     logs::{LONGEST_WAIT, LogReader, Logs, unknown_log},
+    models::{
+        check_addition, check_removal, check_scaling, is_declared, nothing_to_roll, roll_subject,
+    },
+    nodes::{check_node_order, is_let_in, named_node, node_subject},
     operators::{Operators, token_view, unknown_token},
 };
 use crate::{
@@ -34,20 +40,19 @@ use crate::{
             ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
-        orders::{LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled},
+        orders::{
+            LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
+        },
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
         audit::AuditEntry,
-        catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
-        order::Duty,
-        scaling::{Scaling, ScalingDefinition},
+        catalog::{DefinitionError, ModelDefinition},
         weights::Sha256Digest,
     },
     error::{Code, Coded},
-    id::{KeyId, ModelName, NodeId, ReplicaId},
+    id::{KeyId, ModelName, ReplicaId},
     route::Waiting,
-    units::Span,
 };
 
 /// The roles of a control plane, handed around as one.
@@ -132,11 +137,11 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     async fn scale(&self, name: &ModelName, scale: ScaleRequest) -> Result<Scaled, ControlError>;
 
     /// Replaces the replicas of a model whose definition has changed since they were started, one after the other.
-    /// Accepts an alias.
+    /// Accepts an alias. Where there is no room for one more, it waits; when it is forced, an old one stops first.
     ///
     /// MUST refuse an unknown model ([`Code::NotFound`]), and one none of whose replicas is stale
     /// ([`Code::Conflict`]).
-    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError>;
+    async fn roll(&self, name: &ModelName, roll: RollRequest) -> Result<Rolled, ControlError>;
 }
 
 /// Nodes and replicas: what is.
@@ -156,15 +161,16 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// MUST refuse an unknown model that has no replica left ([`Code::NotFound`]).
     async fn replicas(&self, model: Option<&ModelName>) -> Result<Vec<ReplicaView>, ControlError>;
 
-    /// Uses a node otherwise from now on; acts at once. The node is named by its id or its host name.
+    /// Uses a node otherwise from now on; acts at once, and takes the place of what was ordered of it before. The node is
+    /// named by its id or its host name.
     ///
-    /// MUST refuse a node that nobody has heard of ([`Code::NotFound`]), and a host name that several have
-    /// ([`Code::Conflict`]).
+    /// MUST refuse a node that nobody has heard of ([`Code::NotFound`]), a host name that several have
+    /// ([`Code::Conflict`]), a reason that is no line, and force for anything but a drain
+    /// ([`Code::InvalidRequest`]).
     async fn use_node(
         &self,
         node: &str,
-        to: NodeUse,
-        reason: &str,
+        wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError>;
 
     /// Lets a node in that has asked to join.
@@ -422,170 +428,11 @@ pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
     Ok(name)
 }
 
-/// Checks a definition as [`Catalog::add`] must: alone, then against the models there are.
-///
-/// # Errors
-/// What `add` must answer.
-pub fn check_addition<'a>(
-    definition: ModelDefinition,
-    existing: impl IntoIterator<Item = &'a Model>,
-) -> Result<Model, ControlError> {
-    let model = Model::try_from(definition)?;
-    if let Some(error) = model.cannot_start() {
-        return Err(error.into());
+/// A subject in the audit log, with whether its order was forced.
+fn forced(subject: &str, force: bool) -> String {
+    if force {
+        format!("{subject} force")
+    } else {
+        subject.to_owned()
     }
-    let existing: Vec<&Model> = existing.into_iter().collect();
-    for other in &existing {
-        let names = std::iter::once(model.name()).chain(model.aliases());
-        for name in names {
-            if other.answers_to(name.as_str()) {
-                let what = if other.name() == name {
-                    "a model"
-                } else {
-                    "an alias"
-                };
-                return Err(ControlError::new(
-                    Code::Conflict,
-                    format!("{name} is already {what} ({})", other.name()),
-                )
-                .with_hint("choose another name, or remove that model first"));
-            }
-        }
-    }
-    check_fallbacks(&model, existing)?;
-    Ok(model)
-}
-
-/// Refuses to remove a model that others fall back to, as [`Catalog::remove`] must.
-///
-/// # Errors
-/// What `remove` must answer.
-pub fn check_removal<'a>(
-    name: &ModelName,
-    existing: impl IntoIterator<Item = &'a Model>,
-) -> Result<(), ControlError> {
-    let falls_back = |model: &&Model| model.fallbacks().contains(name);
-    let users = existing.into_iter().filter(falls_back);
-    let users: Vec<&str> = users.map(|model| model.name().as_str()).collect();
-    if users.is_empty() {
-        return Ok(());
-    }
-    let verb = if users.len() == 1 { "falls" } else { "fall" };
-    Err(ControlError::new(
-        Code::Conflict,
-        format!("{} {verb} back to {name}", users.join(", ")),
-    )
-    .with_hint("remove those first"))
-}
-
-/// Refuses to scale, and with the same words to remove, what is declared.
-#[must_use]
-pub fn is_declared(name: &ModelName) -> ControlError {
-    ControlError::new(
-        Code::Conflict,
-        format!("{name} is declared where this control plane was started"),
-    )
-    .with_hint(
-        "change it in the settings or on the command line and restart; the starter model runs where neither names one",
-    )
-}
-
-/// What is in force for a model after a request, as [`Catalog::scale`] must check it.
-///
-/// # Errors
-/// What `scale` must answer.
-pub fn check_scaling(request: ScaleRequest, before: Scaling) -> Result<Scaling, ControlError> {
-    let ScaleRequest {
-        min,
-        max,
-        idle_timeout,
-    } = request;
-    // What is not said about numbers stays only when nothing is.
-    let (min, max) = match (min, max) {
-        (None, None) if idle_timeout.is_none() => {
-            return Err(ControlError::new(
-                Code::InvalidRequest,
-                "min: neither min nor max nor idle_timeout is given",
-            )
-            .with_hint("say how many replicas should run at least, such as {\"min\": 2}"));
-        }
-        (None, None) => (Some(before.min()), Some(before.max())),
-        given => given,
-    };
-    let definition = ScalingDefinition {
-        replicas: None,
-        min,
-        max,
-        idle_timeout: idle_timeout.or_else(|| Some(Span(before.idle_timeout()))),
-    };
-    definition.checked().map_err(|mut error| {
-        error.field = error.field.replace("_replicas", "");
-        error.problem = error.problem.replace("_replicas", "");
-        error.hint = error.hint.map(|hint| hint.replace("_replicas", ""));
-        error.into()
-    })
-}
-
-/// Finds the node that a request names by its id or its host name, as [`Fleet::use_node`] must.
-///
-/// # Errors
-/// What `use_node` must answer.
-pub fn named_node<'n>(
-    name: &str,
-    nodes: impl IntoIterator<Item = (NodeId, &'n str)>,
-) -> Result<NodeId, ControlError> {
-    let id: Option<NodeId> = name.parse().ok();
-    let named = |(node, hostname): &(NodeId, &str)| Some(*node) == id || *hostname == name;
-    let found: Vec<NodeId> = nodes
-        .into_iter()
-        .filter(named)
-        .map(|(node, _)| node)
-        .collect();
-    match found.as_slice() {
-        [node] => Ok(*node),
-        [] => {
-            let short: String = name.chars().take(64).collect();
-            let message = format!("there is no node {short:?}");
-            Err(ControlError::new(Code::NotFound, message)
-                .with_hint("`llmgw ctl nodes` lists those there are"))
-        }
-        several => {
-            let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
-            let message = format!(
-                "{name} is the host name of several nodes: {}",
-                ids.join(", ")
-            );
-            Err(ControlError::new(Code::Conflict, message).with_hint("name the one by its id"))
-        }
-    }
-}
-
-/// The order that uses a node so; `None` for one that lifts it.
-///
-/// # Errors
-/// When the reason is none.
-pub fn duty(to: NodeUse, reason: &str) -> Result<Option<Duty>, ControlError> {
-    if !reason.is_empty() && !holds::is_text(reason, holds::MAX_REASON) {
-        let message = "reason: it is longer than 500 characters, or no line";
-        return Err(ControlError::new(Code::InvalidRequest, message));
-    }
-    Ok(match to {
-        NodeUse::Ready => None,
-        NodeUse::Cordoned => Some(Duty::Cordoned),
-        NodeUse::Draining => Some(Duty::Draining),
-    })
-}
-
-/// No replica of the model is stale.
-#[must_use]
-pub fn nothing_to_roll(name: &ModelName) -> ControlError {
-    ControlError::new(Code::Conflict, format!("no replica of {name} is stale"))
-        .with_hint("there is nothing to roll: all run as the model is defined")
-}
-
-/// The node takes part already.
-#[must_use]
-pub fn is_let_in(hostname: &str) -> ControlError {
-    ControlError::new(Code::Conflict, format!("{hostname} is let in already"))
-        .with_hint("nodes need no approval so far: whoever has the agent token takes part")
 }

@@ -94,37 +94,46 @@ impl Orders {
     }
 
     /// Replaces the stale replicas of a model, one after the other.
-    fn roll<'py>(&self, py: Python<'py>, model: &str) -> PyResult<Bound<'py, PyAny>> {
-        block(py, self.ask_roll(model)?)?.into_pyobject(py)
+    #[pyo3(signature = (model, *, force=false))]
+    fn roll<'py>(&self, py: Python<'py>, model: &str, force: bool) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_roll(model, force)?)?.into_pyobject(py)
     }
 
     /// The same, awaited.
-    fn roll_async<'py>(&self, py: Python<'py>, model: &str) -> PyResult<Bound<'py, PyAny>> {
-        future(py, self.ask_roll(model)?)
+    #[pyo3(signature = (model, *, force=false))]
+    fn roll_async<'py>(
+        &self,
+        py: Python<'py>,
+        model: &str,
+        force: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_roll(model, force)?)
     }
 
     /// Uses a node, named by host name or id, otherwise; gives what is in force.
-    #[pyo3(signature = (node, state, *, reason=""))]
+    #[pyo3(signature = (node, state, *, reason="", force=false))]
     fn use_node<'py>(
         &self,
         py: Python<'py>,
         node: &str,
         state: &str,
         reason: &str,
+        force: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        block(py, self.ask_use_node(node, state, reason)?)?.into_pyobject(py)
+        block(py, self.ask_use_node(node, state, reason, force)?)?.into_pyobject(py)
     }
 
     /// The same, awaited.
-    #[pyo3(signature = (node, state, *, reason=""))]
+    #[pyo3(signature = (node, state, *, reason="", force=false))]
     fn use_node_async<'py>(
         &self,
         py: Python<'py>,
         node: &str,
         state: &str,
         reason: &str,
+        force: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        future(py, self.ask_use_node(node, state, reason)?)
+        future(py, self.ask_use_node(node, state, reason, force)?)
     }
 
     /// Where nothing is placed or moved.

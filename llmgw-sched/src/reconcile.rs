@@ -15,15 +15,18 @@
 //! | drains what is not wanted, stops what has drained | `leave` |
 //! | forgets the failures of what serves well | `arrive` |
 //! | places what is missing | `place` |
+//! | stops what was forced to go and has no room elsewhere | `force` |
 //!
 //! Who may do what: an order of an operator is followed in any case. What the loop does by itself (moves off draining
 //! nodes, rolls, less load) never stops the last replica that serves, spares what is held, and waits while the fleet
-//! has not settled or too much of it is silent.
+//! has not settled or too much of it is silent. A drain or a roll that is forced may stop the last one that serves, and
+//! does so only where its successor has no room.
 
 mod action;
 mod arrive;
 pub mod demand;
 mod fleet;
+mod force;
 pub mod inputs;
 mod leave;
 pub mod memory;
@@ -66,6 +69,7 @@ pub use self::{
 use self::{
     arrive::{absolve, adopt, let_go, take_in_failures},
     demand::scale,
+    force::force,
     leave::{drain, keep, stop_drained},
     parking::park,
     place::{place, turns, warn},
@@ -263,8 +267,10 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
         (Vec::new(), BTreeMap::new())
     };
     let turns = turns(&scene, &inputs, &options, &reports);
+    let forced = force(&scene, &reports, &turns);
     let warnings = warn(&scene, &reports, &turns);
     take(&mut working, placements);
+    take(&mut working, forced);
     take(&mut working, warnings);
     Step {
         actions,

@@ -33,7 +33,10 @@ use self::{
     connection::Connection,
     describe::Kind,
     logs::LogsArgs,
-    orders::{By, CapacityOrder, EnginesOrder, HoldOrder, NodeArgs, ScaleArgs, TokenOrder},
+    orders::{
+        By, CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
+        TokenOrder,
+    },
 };
 use crate::{
     document::{self, DEFINITION},
@@ -186,16 +189,13 @@ enum Command {
     /// Run a model that was added between so many replicas
     Scale(ScaleArgs),
     /// Replace the stale replicas of a model, one after the other
-    Roll {
-        /// A model or an alias
-        name: ModelName,
-    },
+    Roll(RollArgs),
     /// Place nothing new on a node
     Cordon(NodeArgs),
     /// Use a node fully again
     Uncordon(NodeArgs),
     /// Move what a node has elsewhere, and place nothing new on it
-    Drain(NodeArgs),
+    Drain(DrainArgs),
     /// Let a node in that has asked to join
     Approve {
         /// The node's host name or id
@@ -415,24 +415,14 @@ async fn answer(
         }
         Command::Tokens { order } => orders::tokens(&connection.control()?, format, order).await,
         Command::Scale(args) => orders::scale(&connection.control()?, format, args).await,
-        Command::Roll { name } => {
-            let rolled = connection.control()?.catalog.roll(&name).await?;
-            format.show(&rolled, |rolled| {
-                format!(
-                    "{} stale replicas of {} are replaced\n",
-                    rolled.stale, rolled.rolling
-                )
-            })
-        }
+        Command::Roll(args) => orders::roll(&connection.control()?, format, args).await,
         Command::Cordon(args) => {
             orders::use_node(&connection.control()?, format, args, NodeUse::Cordoned).await
         }
         Command::Uncordon(args) => {
             orders::use_node(&connection.control()?, format, args, NodeUse::Ready).await
         }
-        Command::Drain(args) => {
-            orders::use_node(&connection.control()?, format, args, NodeUse::Draining).await
-        }
+        Command::Drain(args) => orders::drain(&connection.control()?, format, args).await,
         Command::Approve { node } => orders::approve(&connection.control()?, format, &node).await,
         Command::Add { file } => {
             // What can't be right is said before anybody is asked.
@@ -515,7 +505,7 @@ impl Command {
             | Self::Remove { .. }
             | Self::Retry { .. }
             | Self::Scale(_)
-            | Self::Roll { .. }
+            | Self::Roll(_)
             | Self::Cordon(_)
             | Self::Uncordon(_)
             | Self::Drain(_)

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
-        orders::{LogView, NodeStateView, NodeUse},
+        orders::{LogView, NodeStateRequest, NodeStateView},
         whatif::{Change, Outcome, Snapshot},
     },
     control::{Control, ControlError, Fleet},
@@ -239,6 +239,41 @@ async fn writes_answer_what_was_done() {
         assert_eq!(answer.body(), &expected, "{path}");
         assert_eq!(answer.status(), StatusCode::OK);
     }
+}
+
+#[tokio::test]
+async fn what_is_forced_is_said_with_the_field_or_refused() {
+    let roll = "/api/v1/models/tiny/roll";
+    let state = "/api/v1/nodes/alpha/state";
+    let no_need = (409, "conflict", "no replica of smollm2-135m is stale");
+    let post = |path: &'static str, body: &'static str, expected| {
+        wrong(Method::POST, path, body, expected)
+    };
+    each_is_refused([
+        post(roll, "", no_need),
+        post(roll, "{}", no_need),
+        post(roll, r#"{"force": true}"#, no_need),
+        post(
+            roll,
+            r#"{"force": 1}"#,
+            (400, "invalid_request", "force: invalid type"),
+        ),
+        post(
+            roll,
+            r#"{"forse": true}"#,
+            (400, "invalid_request", "unknown field `forse`"),
+        ),
+        post(roll, "yes", (400, "invalid_json", "the body is not JSON")),
+        post(
+            state,
+            r#"{"state": "ready", "force": true}"#,
+            (400, "invalid_request", "force: nothing has to go"),
+        ),
+    ])
+    .await;
+    let body = r#"{"state": "drain", "force": true}"#;
+    let answer = ask(Method::POST, state, body).await;
+    assert_eq!(answer.body()["state"], "draining", "{}", answer.body());
 }
 
 #[tokio::test]
@@ -511,7 +546,7 @@ impl Fleet for Silent {
         std::future::pending().await
     }
 
-    async fn use_node(&self, _: &str, _: NodeUse, _: &str) -> Result<NodeStateView, ControlError> {
+    async fn use_node(&self, _: &str, _: NodeStateRequest) -> Result<NodeStateView, ControlError> {
         std::future::pending().await
     }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
-        orders::{LogView, NodeStateView, NodeUse},
+        orders::{LogView, NodeStateRequest, NodeStateView},
         whatif::{Change, Outcome, Snapshot},
     },
     control::{Control, ControlError, Fleet},
@@ -242,7 +242,7 @@ impl Fleet for Gate {
         std::future::pending().await
     }
 
-    async fn use_node(&self, _: &str, _: NodeUse, _: &str) -> Result<NodeStateView, ControlError> {
+    async fn use_node(&self, _: &str, _: NodeStateRequest) -> Result<NodeStateView, ControlError> {
         std::future::pending().await
     }
 

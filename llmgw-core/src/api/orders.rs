@@ -59,6 +59,19 @@ pub struct Rolled {
     pub number: u64,
     /// Replicas whose definition has changed since they were started.
     pub stale: usize,
+    /// Whether it is forced: an old replica stops before its successor serves, where there is no room for both.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+/// `POST models/{name}/roll`; no body at all is the same as an empty object.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollRequest {
+    /// Stop an old replica before its successor serves, where there is no room for both.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// `POST nodes/{id}/state`
@@ -71,6 +84,9 @@ pub struct NodeStateRequest {
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Of a node that drains: stop what it has and what has no room elsewhere, instead of waiting for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What a node is to be used for.
@@ -283,6 +299,19 @@ impl From<(ModelName, Scaling)> for Scaled {
             idle_timeout: idle.nanoseconds(),
             idle_timeout_text: idle.to_string(),
             on_demand: scaling.is_on_demand(),
+        }
+    }
+}
+
+// === impl NodeStateRequest ===
+
+impl From<NodeUse> for NodeStateRequest {
+    /// Without a reason, and not forced.
+    fn from(state: NodeUse) -> Self {
+        Self {
+            state,
+            reason: String::new(),
+            force: false,
         }
     }
 }

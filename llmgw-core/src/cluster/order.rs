@@ -43,6 +43,9 @@ pub enum Order {
         model: ModelName,
         /// Counts the rolls of this model, so that one that was backed out is not begun again.
         number: u64,
+        /// Whether an old replica may stop before its successor serves, where there is no room for both.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
 }
 
@@ -86,6 +89,9 @@ pub struct NodeOrder {
     /// Why, in the operator's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Whether what a draining node has may stop before it runs elsewhere, where there is no room for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What a node that is not fully used is for.
@@ -275,6 +281,20 @@ impl Orders {
         })
     }
 
+    /// Whether the roll of a model that was ordered last is a forced one.
+    #[must_use]
+    pub fn forces_roll(&self, model: &ModelName) -> bool {
+        let stored = self.get(&Subject::Roll(model.clone()));
+        stored.is_some_and(|stored| matches!(stored.order, Order::Roll { force: true, .. }))
+    }
+
+    /// Whether what a node has is to go even where it has no place elsewhere.
+    #[must_use]
+    pub fn forces_drain(&self, node: NodeId) -> bool {
+        let ordered = self.node(node);
+        ordered.is_some_and(|order| order.force && order.duty == Duty::Draining)
+    }
+
     /// How a node is to be used, unless fully.
     #[must_use]
     pub fn node(&self, node: NodeId) -> Option<&NodeOrder> {
@@ -362,12 +382,41 @@ mod tests {
                 node: NodeId::imagined(1),
                 duty: Duty::Draining,
                 reason: String::new(),
+                force: true,
             }),
+            Order::Roll {
+                model: "m".parse().unwrap(),
+                number: 2,
+                force: true,
+            },
         ];
         for order in orders {
             assert!(Subject::KINDS.contains(&order.subject().kind()));
             let json = serde_json::to_string(&order).unwrap();
             assert_eq!(serde_json::from_str::<Order>(&json).unwrap(), order);
+        }
+    }
+
+    #[test]
+    fn what_an_older_release_kept_forces_nothing_and_is_written_as_it_was() {
+        let node = NodeId::imagined(1);
+        let rows = [
+            format!(r#"{{"kind":"node","node":"{node}","duty":"draining"}}"#),
+            r#"{"kind":"roll","model":"m","number":3}"#.to_owned(),
+        ];
+        let orders: Orders = rows
+            .iter()
+            .map(|row| StoredOrder {
+                order: serde_json::from_str(row).unwrap(),
+                by: "admin".into(),
+                since: Timestamp(0),
+            })
+            .collect();
+        let model: ModelName = "m".parse().unwrap();
+        assert_eq!(orders.rolls(&model), 3);
+        assert!(!orders.forces_roll(&model) && !orders.forces_drain(node));
+        for (stored, row) in orders.iter().zip(&rows) {
+            assert_eq!(serde_json::to_string(&stored.order).unwrap(), *row);
         }
     }
 }

@@ -468,19 +468,33 @@ class Orders:
     ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
-    def roll(self, model: str) -> dict[str, Any]:
-        """Replaces the stale replicas of a model, one after the other."""
+    def roll(self, model: str, *, force: bool = False) -> dict[str, Any]:
+        """Replaces the stale replicas of a model, one after the other; where there is no room for one more, it waits, or,
+        forced, stops an old one first.
+        """
 
-    def roll_async(self, model: str) -> asyncio.Future[dict[str, Any]]:
+    def roll_async(self, model: str, *, force: bool = False) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def use_node(
-        self, node: str, state: Literal["ready", "cordoned", "draining"], *, reason: str = ""
+        self,
+        node: str,
+        state: Literal["ready", "cordoned", "draining"],
+        *,
+        reason: str = "",
+        force: bool = False,
     ) -> dict[str, Any]:
-        """Uses a node, named by host name or id, otherwise; gives what is in force."""
+        """Uses a node, named by host name or id, otherwise; gives what is in force. A drain that is forced stops what has
+        no room elsewhere.
+        """
 
     def use_node_async(
-        self, node: str, state: Literal["ready", "cordoned", "draining"], *, reason: str = ""
+        self,
+        node: str,
+        state: Literal["ready", "cordoned", "draining"],
+        *,
+        reason: str = "",
+        force: bool = False,
     ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 

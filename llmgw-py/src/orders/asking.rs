@@ -1,7 +1,9 @@
 //! What is sent for each order, and what comes back.
 
 use llmgw_core::{
-    api::orders::{EngineRequest, HoldRequest, NodeUse, ScaleRequest},
+    api::orders::{
+        EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+    },
     cluster::{account::Role, capacity::Measurement, order::HoldScope, weights::Sha256Digest},
     control::{
         Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _, Holds as _, Jobs as _,
@@ -78,10 +80,11 @@ impl Orders {
     pub(super) fn ask_roll(
         &self,
         model: &str,
+        force: bool,
     ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
         let name: ModelName = parsed("model", model)?;
         let admin = self.0.clone();
-        Ok(async move { plain(&admin.roll(&name).await?) })
+        Ok(async move { plain(&admin.roll(&name, RollRequest { force }).await?) })
     }
 
     pub(super) fn ask_use_node(
@@ -89,11 +92,16 @@ impl Orders {
         node: &str,
         state: &str,
         reason: &str,
+        force: bool,
     ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
-        let to = node_use(state)?;
-        let (node, reason) = (node.to_owned(), reason.to_owned());
+        let wanted = NodeStateRequest {
+            state: node_use(state)?,
+            reason: reason.to_owned(),
+            force,
+        };
+        let node = node.to_owned();
         let admin = self.0.clone();
-        Ok(async move { plain(&admin.use_node(&node, to, &reason).await?) })
+        Ok(async move { plain(&admin.use_node(&node, wanted).await?) })
     }
 
     pub(super) fn ask_holds(

@@ -139,6 +139,8 @@ fn leaving(why: &Why) -> Leaving {
         Why::LessLoad => Leaving::LessLoad,
         Why::Moved => Leaving::Moved,
         Why::Rolled => Leaving::Rolled,
+        Why::MovedByForce => Leaving::MovedByForce,
+        Why::RolledByForce => Leaving::RolledByForce,
         Why::BackedOut => Leaving::BackedOut,
         Why::RoomFor(model) => Leaving::RoomFor(model.clone()),
         Why::NodeLost => Leaving::NodeLost,

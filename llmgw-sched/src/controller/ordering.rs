@@ -7,8 +7,8 @@ use llmgw_core::{
     api::{
         admin::{EngineView, Origin},
         orders::{
-            CreatedToken, EngineLifted, EngineRequest, HoldRequest, HoldView, NodeStateView,
-            NodeUse, Rolled, ScaleRequest, Scaled, TokenView,
+            CreatedToken, EngineLifted, EngineRequest, HoldRequest, HoldView, NodeStateRequest,
+            NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled, TokenView,
         },
     },
     cluster::{
@@ -16,13 +16,13 @@ use llmgw_core::{
         capacity::{Capacity, Measurement},
         engine::WantedEngine,
         node::NodeState,
-        order::{NodeOrder, Order, StoredOrder, Subject},
+        order::{Order, StoredOrder, Subject},
     },
     control::{
         Acting, Actor, Capacities, Control, ControlError, Engines, Holds, Operators, check_choice,
-        check_hold, check_key_name, check_measurement, check_scaling, check_unchoosing, duty,
-        engines, hold_view, is_declared, named_node, not_chosen, nothing_to_roll, token_view,
-        unknown_hold, unknown_token,
+        check_hold, check_key_name, check_measurement, check_node_order, check_scaling,
+        check_unchoosing, engines, hold_view, is_declared, named_node, node_subject, not_chosen,
+        nothing_to_roll, roll_subject, token_view, unknown_hold, unknown_token,
     },
     error::{Chain, Code},
     id::{EngineName, HoldName, ModelName, NodeId, TokenId},
@@ -66,7 +66,11 @@ impl ControllerHandle {
         .await
     }
 
-    pub(super) async fn roll_model(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+    pub(super) async fn roll_model(
+        &self,
+        name: &ModelName,
+        roll: RollRequest,
+    ) -> Result<Rolled, ControlError> {
         let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         let name = name.clone();
         self.write(async move {
@@ -83,14 +87,15 @@ impl ControllerHandle {
             let order = Order::Roll {
                 model: model.clone(),
                 number,
+                force: roll.force,
             };
-            shared
-                .order(&actor, "model.roll", model.as_str(), order)
-                .await?;
+            let subject = roll_subject(&model, roll);
+            shared.order(&actor, "model.roll", &subject, order).await?;
             Ok(Rolled {
                 rolling: model,
                 number,
                 stale,
+                force: roll.force,
             })
         })
         .await
@@ -99,23 +104,18 @@ impl ControllerHandle {
     pub(super) async fn order_node(
         &self,
         name: &str,
-        to: NodeUse,
-        reason: &str,
+        wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError> {
         let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
-        let (name, reason) = (name.to_owned(), reason.to_owned());
+        let name = name.to_owned();
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let snapshot = shared.snapshot();
             let id = node(&snapshot, &name)?;
-            let subject = format!("{id} {}", to.as_str());
-            match duty(to, &reason)? {
-                Some(duty) => {
-                    let order = Order::Node(NodeOrder {
-                        node: id,
-                        duty,
-                        reason,
-                    });
+            let subject = node_subject(id, &wanted);
+            match check_node_order(id, wanted)? {
+                Some(order) => {
+                    let order = Order::Node(order);
                     shared.order(&actor, "node.state", &subject, order).await?;
                 }
                 None => {

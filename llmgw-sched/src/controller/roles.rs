@@ -13,7 +13,9 @@ use llmgw_core::{
             Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
-        orders::{LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled},
+        orders::{
+            LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
+        },
         whatif::{self, Change, Outcome},
     },
     clock::Timestamp,
@@ -182,8 +184,8 @@ impl Catalog for ControllerHandle {
         self.scale_model(name, scale).await
     }
 
-    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
-        self.roll_model(name).await
+    async fn roll(&self, name: &ModelName, roll: RollRequest) -> Result<Rolled, ControlError> {
+        self.roll_model(name, roll).await
     }
 
     async fn retry(&self, name: &ModelName) -> Result<(), ControlError> {
@@ -250,10 +252,9 @@ impl Fleet for ControllerHandle {
     async fn use_node(
         &self,
         node: &str,
-        to: NodeUse,
-        reason: &str,
+        wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError> {
-        self.order_node(node, to, reason).await
+        self.order_node(node, wanted).await
     }
 
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {

@@ -491,6 +491,7 @@ fn attention(
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
     lines.extend(stuck(snapshot, now));
+    lines.extend(stuck_rolls(snapshot));
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;
         if is_lost(node, now) {
@@ -521,15 +522,36 @@ fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
         let report = snapshot.reports.get(&given.spec.model)?;
         let nearest = report.nearest.as_ref()?;
         (state == NodeState::Draining && report.fits.is_none()).then(|| {
-            format!(
-                "{} is draining and keeps {} until it has another place. Nearest: {}",
-                node.facts.hostname,
-                given.spec.model,
-                render::rejection(nearest)
-            )
+            let (hostname, model) = (&node.facts.hostname, &given.spec.model);
+            let nearest = render::rejection(nearest);
+            let stuck = format!(
+                "{hostname} is draining and keeps {model}: no room for its successor. Nearest: {nearest}"
+            );
+            if snapshot.orders.forces_drain(given.node) {
+                return stuck;
+            }
+            format!("{stuck}; `llmgw ctl drain {hostname} --force` stops it first")
         })
     });
     stuck.collect()
+}
+
+/// Which rolls wait for room, and why: they go on with it, or by force.
+fn stuck_rolls(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let rolls = snapshot.memory.rolls.iter();
+    let stuck = rolls.filter(|(_, roll)| roll.ended.is_none());
+    stuck.filter_map(|(model, _)| {
+        let report = snapshot.reports.get(model)?;
+        let nearest = report.nearest.as_ref()?;
+        if report.fits.is_some() || snapshot.orders.forces_roll(model) {
+            return None;
+        }
+        Some(format!(
+            "{model} is rolled, and waits: no room for the successor of a stale replica. Nearest: {}; \
+             `llmgw ctl roll {model} --force` stops the old one first",
+            render::rejection(nearest)
+        ))
+    })
 }
 
 fn of_model<'s>(

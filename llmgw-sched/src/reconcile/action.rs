@@ -150,6 +150,10 @@ pub enum Why {
     Moved,
     /// A replica of the model's new definition serves in its place.
     Rolled,
+    /// Its node is draining, there is no room for it elsewhere, and an operator forced it to go.
+    MovedByForce,
+    /// Its model is rolled, there is no room for its successor beside it, and an operator forced it to go.
+    RolledByForce,
     /// It is of a new definition that does not work.
     BackedOut,
     /// This model needs the room.

@@ -115,7 +115,7 @@ pub(super) fn keep(scene: &Scene<'_>) -> Vec<Action> {
             .assignments
             .iter()
             .filter(|(_, given)| given.spec.model == *model.name())
-            .filter(|(_, given)| may_stay(given))
+            .filter(|(_, given)| may_stay(scene, given))
             .map(|(id, given)| (*id, given))
             .filter(|given| scene.is_ready(*given))
             .peekable();
@@ -131,13 +131,23 @@ pub(super) fn keep(scene: &Scene<'_>) -> Vec<Action> {
     actions
 }
 
-/// Whether it goes for a reason that may pass.
-fn may_stay(given: &Assignment) -> bool {
-    let why = given.draining.as_ref().map(|(_, why)| why);
-    matches!(
-        why,
-        Some(Why::Surplus | Why::Idle | Why::LessLoad | Why::Moved | Why::Rolled)
-    )
+/// Whether it goes for a reason that may pass, or has passed: what was forced stays when nobody forces it any more.
+fn may_stay(scene: &Scene<'_>, given: &Assignment) -> bool {
+    let Some((_, why)) = &given.draining else {
+        return false;
+    };
+    match why {
+        Why::Surplus | Why::Idle | Why::LessLoad | Why::Moved | Why::Rolled => true,
+        Why::MovedByForce => !scene.must_go(given.node),
+        Why::RolledByForce => !scene.intent.orders.forces_roll(&given.spec.model),
+        Why::ModelRemoved
+        | Why::SwitchedOff
+        | Why::BackedOut
+        | Why::RoomFor(_)
+        | Why::NodeLost
+        | Why::Vanished
+        | Why::AgentEnded => false,
+    }
 }
 
 /// Ends what has no calls any more, or has had its time to end them.
@@ -164,7 +174,9 @@ pub(super) fn stop_drained(scene: &Scene<'_>) -> Vec<Action> {
 /// How long calls may take to end once their replica is not wanted any more.
 fn patience(why: &Why) -> Duration {
     match why {
-        Why::ModelRemoved | Why::SwitchedOff => Duration::from_secs(60),
+        Why::ModelRemoved | Why::SwitchedOff | Why::MovedByForce | Why::RolledByForce => {
+            Duration::from_secs(60)
+        }
         // Nobody asked for calls to be cut: a long answer is let end.
         _ => Duration::from_secs(600),
     }

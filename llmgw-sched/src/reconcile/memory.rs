@@ -222,7 +222,7 @@ impl Memory {
                 }
                 self.yielded.insert(model, (other.clone(), now));
             }
-            Why::Rolled => {
+            Why::Rolled | Why::RolledByForce => {
                 if let Some(roll) = self.rolls.get_mut(&model) {
                     roll.replaced = roll.replaced.saturating_add(1);
                 }

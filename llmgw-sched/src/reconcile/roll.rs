@@ -4,14 +4,17 @@
 //! served for [`STEADY`], one of the old ones drains and stops, and the next follows. When the new definition fails
 //! [`MOST_FAILURES`] times, or most calls to one of its replicas fail, the roll is backed out: the old replicas that are
 //! left stay, and the roll ends with the reason. When there is no room for one more, it waits, and the model's report
-//! says which check fails.
+//! says which check fails; a forced roll then stops an old one first ([`next_by_force`]).
 
 use std::time::Duration;
 
 use llmgw_core::{
     api::decision::RollEnd,
-    cluster::order::{Order, Subject},
-    id::ModelName,
+    cluster::{
+        catalog::Model,
+        order::{Order, Subject},
+    },
+    id::{ModelName, ReplicaId},
 };
 
 use super::{
@@ -40,7 +43,7 @@ pub struct Roll {
 pub(super) fn roll(scene: &Scene<'_>) -> Vec<Action> {
     let mut actions = Vec::new();
     for stored in scene.intent.orders.iter() {
-        if let Order::Roll { model, number } = &stored.order {
+        if let Order::Roll { model, number, .. } = &stored.order {
             actions.extend(go_on(scene, model, *number));
         }
     }
@@ -58,6 +61,35 @@ pub(super) fn wants_surge(scene: &Scene<'_>, model: &ModelName) -> bool {
 fn under_way<'s>(scene: &Scene<'s>, model: &ModelName) -> Option<&'s Roll> {
     let known = scene.memory.rolls.get(model);
     known.filter(|roll| roll.ended.is_none())
+}
+
+/// The old replica that goes before its successor is there, in a forced roll that was told that there is no room for both:
+/// one after another, and only while all that there are of the new definition serve.
+pub(super) fn next_by_force(scene: &Scene<'_>, model: &Model) -> Option<ReplicaId> {
+    let name = model.name();
+    let orders = &scene.intent.orders;
+    let roll = under_way(scene, name).filter(|roll| roll.number == orders.rolls(name))?;
+    if !orders.forces_roll(name) || !scene.may_move() || roll.failures >= MOST_FAILURES {
+        return None;
+    }
+    let target = scene.target(model);
+    let replicas = scene.of_model(name);
+    // What ends of it still holds the room that the next one is to have.
+    if target == 0 || replicas.len() > target || scene.has_leaving(name) {
+        return None;
+    }
+    let (old, fresh): (Vec<_>, Vec<_>) = replicas.iter().partition(|given| is_old(scene, **given));
+    let serves = |given: &Given<'_>| {
+        scene.is_steady(*given, STEADY) && refuses(scene, roll, *given).is_none()
+    };
+    let next = fresh.iter().all(serves).then(|| next(scene, old))?;
+    next.map(|(replica, _)| replica)
+}
+
+/// One that does not serve is missed by nobody; then one that is idle; then the oldest.
+fn next<'s>(scene: &Scene<'_>, old: Vec<Given<'s>>) -> Option<Given<'s>> {
+    old.into_iter()
+        .min_by_key(|given| (scene.is_ready(*given), scene.is_busy(given.0), given.0))
 }
 
 fn is_old(scene: &Scene<'_>, (_, given): Given<'_>) -> bool {
@@ -132,11 +164,9 @@ fn go_on(scene: &Scene<'_>, name: &ModelName, number: u64) -> Vec<Action> {
             Vec::new()
         };
     }
-    // One that does not serve is missed by nobody; then one that is idle; then the oldest.
-    let next = old
-        .into_iter()
-        .min_by_key(|given| (scene.is_ready(*given), scene.is_busy(given.0), given.0));
-    let Some(next) = next else { return Vec::new() };
+    let Some(next) = next(scene, old) else {
+        return Vec::new();
+    };
     let left = ready.saturating_sub(usize::from(scene.is_ready(next)));
     // What is not wanted at all leaves without a roll, once it is idle.
     if target == 0 || replicas.len() <= target || left < target {

@@ -11,7 +11,7 @@ use llmgw_core::{
     id::{ModelName, NodeId, ReplicaId},
 };
 
-use super::{Assignment, Intent, Memory, Observed, is_lost, roll, state_of};
+use super::{Assignment, Intent, Memory, Observed, is_lost, roll, state_of, statuses};
 use crate::fleet::FACILITY;
 
 /// What is intended, observed and remembered at one moment.
@@ -94,6 +94,23 @@ impl<'s> Scene<'s> {
     pub(super) fn must_move(&self, node: NodeId) -> bool {
         let ordered = self.intent.orders.node(node);
         ordered.is_some_and(|order| order.duty == Duty::Draining) && !self.is_held(node)
+    }
+
+    /// Whether what runs on a node is to go even where it has no place elsewhere.
+    pub(super) fn must_go(&self, node: NodeId) -> bool {
+        self.must_move(node) && self.intent.orders.forces_drain(node)
+    }
+
+    /// Whether replicas of a model are on their way out, or have been told to end and are still there.
+    pub(super) fn has_leaving(&self, model: &ModelName) -> bool {
+        let mut given = self.memory.assignments.values();
+        let drains = given.any(|given| given.draining.is_some() && given.spec.model == *model);
+        drains
+            || statuses(self.observed, self.now).any(|(_, status)| {
+                status.spec.model == *model
+                    && status.state.holds_memory()
+                    && self.memory.ended.contains(&status.spec.id)
+            })
     }
 
     /// Whether an operator wants nothing placed or moved there.

@@ -138,7 +138,7 @@ fn is_ready(state: &Snapshot, replica: ReplicaId, node: NodeId) -> bool {
     status.is_some_and(|status| status.state == ReplicaState::Ready)
 }
 
-/// A move that nobody ordered leaves one replica that serves.
+/// A move that nobody ordered or forced leaves one replica that serves.
 fn no_last_ready(state: &Snapshot, before: &Memory, acted: &[Action]) -> Option<Broken> {
     acted.iter().find_map(|action| {
         let Action::Drain { replica, why } = action else {

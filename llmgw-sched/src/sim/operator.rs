@@ -44,7 +44,13 @@ impl World {
             (12 | 13, Some(model), _) => {
                 self.numbers += 1;
                 let number = self.numbers;
-                self.put(Order::Roll { model, number });
+                // Without a throw: what happens else stays as it is for a seed.
+                let force = number % 3 == 0;
+                self.put(Order::Roll {
+                    model,
+                    number,
+                    force,
+                });
             }
             (14 | 15, _, Some(node)) => self.change_duty(node),
             (16, _, Some(node)) => self.hold(node),
@@ -137,10 +143,12 @@ impl World {
         } else {
             Duty::Cordoned
         };
+        let force = duty == Duty::Draining && self.counts.orders % 3 == 0;
         self.put(Order::Node(NodeOrder {
             node,
             duty,
             reason: String::new(),
+            force,
         }));
     }
 

@@ -5,8 +5,8 @@ use llmgw_core::{
     api::{
         admin::UsageBy,
         orders::{
-            EngineChosen, EngineRequest, HoldLifted, HoldRequest, NodeUse, ScaleRequest,
-            TokenRevoked,
+            EngineChosen, EngineRequest, HoldLifted, HoldRequest, NodeStateRequest, NodeUse,
+            RollRequest, ScaleRequest, TokenRevoked,
         },
     },
     cluster::{account::Role, capacity::Measurement, order::HoldScope},
@@ -69,6 +69,24 @@ pub(super) struct NodeArgs {
     /// Why, for people
     #[arg(long, default_value = "")]
     reason: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct DrainArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Stop what has no room elsewhere, instead of waiting for that: its requests have a minute to end
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct RollArgs {
+    /// A model or an alias
+    name: ModelName,
+    /// Stop an old replica first where there is no room for both: its requests have a minute to end
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -249,10 +267,61 @@ pub(super) async fn use_node(
     args: NodeArgs,
     to: NodeUse,
 ) -> Result<Shown, Failure> {
-    let answer = control.fleet.use_node(&args.node, to, &args.reason).await?;
+    let wanted = NodeStateRequest {
+        reason: args.reason,
+        ..to.into()
+    };
+    let answer = control.fleet.use_node(&args.node, wanted).await?;
     format.show(&answer, |answer| {
         format!("{} is {}\n", args.node, answer.state.as_str())
     })
+}
+
+pub(super) async fn drain(
+    control: &Control,
+    format: Format,
+    args: DrainArgs,
+) -> Result<Shown, Failure> {
+    let DrainArgs {
+        node: NodeArgs { node, reason },
+        force,
+    } = args;
+    let wanted = NodeStateRequest {
+        state: NodeUse::Draining,
+        reason,
+        force,
+    };
+    let answer = control.fleet.use_node(&node, wanted).await?;
+    format.show(&answer, |answer| {
+        let state = answer.state.as_str();
+        if force {
+            format!("{node} is {state}; what has no room elsewhere stops\n")
+        } else {
+            format!("{node} is {state}\n")
+        }
+    })
+}
+
+pub(super) async fn roll(
+    control: &Control,
+    format: Format,
+    RollArgs { name, force }: RollArgs,
+) -> Result<Shown, Failure> {
+    let rolled = control.catalog.roll(&name, RollRequest { force }).await?;
+    let shown = format.show(&rolled, |rolled| {
+        let first = if rolled.force {
+            ", the old ones first where there is no room for both"
+        } else {
+            ""
+        };
+        let (stale, model) = (rolled.stale, &rolled.rolling);
+        format!("{stale} stale replicas of {model} are replaced{first}\n")
+    })?;
+    if force && !rolled.force {
+        let older = "the control plane is of an older release and does not force: where there is no room, the roll waits";
+        return Ok(shown.with_remark(older.to_owned()));
+    }
+    Ok(shown)
 }
 
 pub(super) async fn approve(

@@ -24,6 +24,9 @@ pub(super) struct JsonBody<T>(pub(super) T);
 /// A JSON body of at most 64 KiB, read as `T`; an error names the field.
 pub(super) struct SmallBody<T>(pub(super) T);
 
+/// The same, or nothing at all, which is `T::default()`.
+pub(super) struct MaybeBody<T>(pub(super) T);
+
 /// The body of a request that needs none: read, bounded to 64 KiB, and not looked at.
 pub(super) struct NoBody;
 
@@ -62,6 +65,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for SmallBody<T> {
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
         json(request, MAX_OTHER).await.map(Self)
+    }
+}
+
+// === impl MaybeBody ===
+
+impl<T: Default + DeserializeOwned, S: Send + Sync> FromRequest<S> for MaybeBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        let (head, body) = request.into_parts();
+        let bytes = read(body, MAX_OTHER).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        check_is_json(&head.headers)?;
+        parse(&bytes).map(Self)
     }
 }
 
@@ -107,13 +126,18 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
 }
 
 async fn json<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, Refusal> {
-    if !is_json(request.headers()) {
-        let error = invalid("the body is not said to be JSON")
-            .with_hint("send it with `content-type: application/json`");
-        return Err(Refusal::from(error).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
-    }
+    check_is_json(request.headers())?;
     let bytes = read(request.into_body(), limit).await?;
     parse(&bytes)
+}
+
+fn check_is_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    if is_json(headers) {
+        return Ok(());
+    }
+    let error = invalid("the body is not said to be JSON")
+        .with_hint("send it with `content-type: application/json`");
+    Err(Refusal::from(error).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -9,7 +9,7 @@ use http::Uri;
 use llmgw_core::{
     api::{
         admin::{Added, Explanation, ModelView, Removed, Retried},
-        orders::CapacityRequest,
+        orders::{CapacityRequest, RollRequest},
     },
     cluster::{capacity::Capacity, catalog::ModelDefinition},
     control::ControlError,
@@ -17,7 +17,7 @@ use llmgw_core::{
 };
 
 use super::{
-    body::{JsonBody, ModelPath, ModelQuery, NoBody, SmallBody, model_name},
+    body::{JsonBody, MaybeBody, ModelPath, ModelQuery, NoBody, SmallBody, model_name},
     caller::Asked,
     refusal::{Refusal, unknown_path},
 };
@@ -63,8 +63,9 @@ pub(super) async fn act(
             Ok(Json(Retried { retried }).into_response())
         }
         "roll" => {
-            NoBody::from_request(request, &()).await?;
-            Ok(Json(control.catalog.roll(&name()?).await?).into_response())
+            let MaybeBody(roll): MaybeBody<RollRequest> =
+                MaybeBody::from_request(request, &()).await?;
+            Ok(Json(control.catalog.roll(&name()?, roll).await?).into_response())
         }
         "scale" => {
             let SmallBody(scale) = SmallBody::from_request(request, &()).await?;

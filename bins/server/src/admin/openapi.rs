@@ -67,6 +67,7 @@ fn described(operation: &Operation, path: &str, generator: &mut SchemaGenerator)
         about,
         query,
         body,
+        body_is_optional,
         answer,
         media,
         stream,
@@ -111,7 +112,7 @@ fn described(operation: &Operation, path: &str, generator: &mut SchemaGenerator)
         let content = json!({"application/json": {"schema": schema}});
         fields.insert(
             "requestBody".to_owned(),
-            json!({"required": true, "content": content}),
+            json!({"required": !body_is_optional, "content": content}),
         );
     }
     described

@@ -23,9 +23,9 @@ use super::{
 pub(super) async fn use_node(
     Asked(control): Asked,
     Path(node): Path<String>,
-    SmallBody(NodeStateRequest { state, reason }): SmallBody<NodeStateRequest>,
+    SmallBody(wanted): SmallBody<NodeStateRequest>,
 ) -> Result<Json<NodeStateView>, Refusal> {
-    Ok(Json(control.fleet.use_node(&node, state, &reason).await?))
+    Ok(Json(control.fleet.use_node(&node, wanted).await?))
 }
 
 pub(super) async fn approve(

@@ -17,8 +17,8 @@ use llmgw_core::{
         log::LogPart,
         orders::{
             CapacityRequest, CreatedToken, EngineChosen, EngineLifted, EngineRequest, HoldLifted,
-            HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, Rolled, ScaleRequest,
-            Scaled, TokenRequest, TokenRevoked, TokenView,
+            HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
+            ScaleRequest, Scaled, TokenRequest, TokenRevoked, TokenView,
         },
         whatif::{Outcome, Snapshot, WhatIf},
     },
@@ -54,6 +54,8 @@ pub struct Operation {
     pub(super) query: Query,
     /// What is sent.
     pub(super) body: Option<Shape>,
+    /// Whether it may be left out.
+    pub(super) body_is_optional: bool,
     /// What answers; a text when absent.
     pub(super) answer: Option<Shape>,
     /// As what it answers.
@@ -337,6 +339,7 @@ pub(super) fn table() -> Table {
             "/api/v1/models/{name}/roll",
             "Replace the stale replicas of a model",
         )
+        .may_take::<RollRequest>()
         .answers::<Rolled>()
         .put("/api/v1/models/{*name}", Operator, "", models::put)
         .told(
@@ -418,6 +421,7 @@ impl Table {
                 about,
                 query: &[],
                 body: None,
+                body_is_optional: false,
                 answer: None,
                 media: "application/json",
                 stream: None,
@@ -435,6 +439,7 @@ impl Table {
             about,
             query: &[],
             body: None,
+            body_is_optional: false,
             answer: None,
             media: "application/json",
             stream: None,
@@ -450,6 +455,14 @@ impl Table {
     /// Says what is sent to the last operation.
     fn takes<T: JsonSchema>(self) -> Self {
         self.with_last(|last| last.body = Some(Shape::of::<T>()))
+    }
+
+    /// The same, where no body at all is right too.
+    fn may_take<T: JsonSchema>(self) -> Self {
+        self.with_last(|last| {
+            last.body = Some(Shape::of::<T>());
+            last.body_is_optional = true;
+        })
     }
 
     /// Says what the last operation answers.

@@ -28,16 +28,13 @@ fn a_drain_without_room_says_which_constraint_and_goes_on_once_room_is_made_real
 
     let said = fleet.ctl(&["drain", &drained, "--reason", "a new disk"]);
     eprintln!("{said}");
-    let keeps = format!("{drained} is draining and keeps steady until it has another place");
+    let keeps = format!("{drained} is draining and keeps steady: no room for its successor");
     fleet.until("the operator is told that it waits", |fleet| {
         fleet.ctl(&["status"]).contains(&keeps)
     });
     // Wherever one may look: which node, which constraint.
     for (asked, told) in [
-        (
-            &["status"][..],
-            [keeps.as_str(), "it takes no new replicas"],
-        ),
+        (&["status"][..], [keeps.as_str(), "--force` stops it first"]),
         (&["explain", "steady"], [full.as_str(), "short 384.0 MiB"]),
         (&["explain", "steady"], [free, "cordoned"]),
         (

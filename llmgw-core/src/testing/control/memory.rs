@@ -20,7 +20,10 @@ use crate::{
             ProfileView, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
-        orders::{LogOf, LogView, NodeStateView, NodeUse, Rolled, ScaleRequest, Scaled, TokenView},
+        orders::{
+            LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
+            Scaled, TokenView,
+        },
         whatif::{Change, Outcome, Snapshot},
     },
     clock::Timestamp,
@@ -29,15 +32,16 @@ use crate::{
         capacity::Capacity,
         catalog::{Model, ModelDefinition, Profile},
         node::NodeState,
-        order::{NodeOrder, Order, Orders, StoredOrder, Subject},
+        order::{Order, Orders, StoredOrder, Subject},
         replica::ReplicaState,
         scaling::Scaling,
         weights::Sha256Digest,
     },
     control::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
-        Tenancy, check_addition, check_key_name, check_removal, check_scaling, chosen_orphans,
-        collected, duty, is_declared, is_let_in, jobs, named_node, nothing_to_roll,
+        Tenancy, check_addition, check_key_name, check_node_order, check_removal, check_scaling,
+        chosen_orphans, collected, is_declared, is_let_in, jobs, named_node, node_subject,
+        nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -284,26 +288,28 @@ impl Catalog for MemoryControl {
         Ok((model, scaling).into())
     }
 
-    async fn roll(&self, name: &ModelName) -> Result<Rolled, ControlError> {
+    async fn roll(&self, name: &ModelName, roll: RollRequest) -> Result<Rolled, ControlError> {
         let mut state = self.answering()?;
         let model = state.resolve(name)?.model.name().clone();
         let stale = state.of(&model).filter(|replica| replica.stale).count();
         if stale == 0 {
             return Err(nothing_to_roll(&model));
         }
-        state.note(self.actor(), "model.roll", model.as_str());
+        state.note(self.actor(), "model.roll", &roll_subject(&model, roll));
         let number = state.orders.rolls(&model) + 1;
         state.put(
             self.actor(),
             Order::Roll {
                 model: model.clone(),
                 number,
+                force: roll.force,
             },
         );
         Ok(Rolled {
             rolling: model,
             number,
             stale,
+            force: roll.force,
         })
     }
 
@@ -383,23 +389,16 @@ impl Fleet for MemoryControl {
     async fn use_node(
         &self,
         node: &str,
-        to: NodeUse,
-        reason: &str,
+        wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError> {
         let id = self.named(node)?;
-        let duty = duty(to, reason)?;
+        let subject = node_subject(id, &wanted);
+        let ordered = check_node_order(id, wanted)?;
         {
             let mut state = self.answering()?;
-            state.note(self.actor(), "node.state", &format!("{id} {}", to.as_str()));
-            match duty {
-                Some(duty) => state.put(
-                    self.actor(),
-                    Order::Node(NodeOrder {
-                        node: id,
-                        duty,
-                        reason: reason.to_owned(),
-                    }),
-                ),
+            state.note(self.actor(), "node.state", &subject);
+            match ordered {
+                Some(order) => state.put(self.actor(), Order::Node(order)),
                 None => drop(state.orders.lift(&Subject::Node(id))),
             }
         }

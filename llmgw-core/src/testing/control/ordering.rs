@@ -8,7 +8,9 @@ use super::{
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::orders::{EngineRequest, HoldRequest, NodeUse, ScaleRequest},
+    api::orders::{
+        EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+    },
     cluster::{
         account::Role, audit::AuditEntry, capacity::Measurement, node::NodeState, order::HoldScope,
     },
@@ -136,15 +138,19 @@ pub(super) async fn only_what_is_stale_is_rolled(fixture: &Fixture) -> Result<()
     refused(
         "an unknown model is not found",
         Code::NotFound,
-        catalog.roll(&name("conformance/unknown")?).await,
+        catalog
+            .roll(&name("conformance/unknown")?, RollRequest::default())
+            .await,
     )?;
     let wanted = definition("conformance/fresh", &[], Bytes::gib(1 << 20));
     let model = done("an addition", catalog.add(wanted).await)?;
-    refused(
-        "a model none of whose replicas is stale is not rolled",
-        Code::Conflict,
-        catalog.roll(&model).await,
-    )?;
+    for force in [false, true] {
+        refused(
+            "a model none of whose replicas is stale is not rolled",
+            Code::Conflict,
+            catalog.roll(&model, RollRequest { force }).await,
+        )?;
+    }
     done("a removal", catalog.remove(&model).await)
 }
 
@@ -154,7 +160,7 @@ pub(super) async fn a_node_is_used_as_ordered(control: &Control) -> Result<(), V
         refused(
             "an unknown node is not found",
             Code::NotFound,
-            fleet.use_node(unknown, NodeUse::Cordoned, "").await,
+            fleet.use_node(unknown, NodeUse::Cordoned.into()).await,
         )?;
         refused(
             "an unknown node is not let in",
@@ -166,12 +172,32 @@ pub(super) async fn a_node_is_used_as_ordered(control: &Control) -> Result<(), V
     let Some(node) = nodes.iter().find(|node| node.state == NodeState::Ready) else {
         return Ok(());
     };
-    for (to, state) in [
-        (NodeUse::Cordoned, NodeState::Cordoned),
-        (NodeUse::Draining, NodeState::Draining),
-        (NodeUse::Ready, NodeState::Ready),
+    for (to, force) in [(NodeUse::Cordoned, true), (NodeUse::Ready, true)] {
+        let wanted = NodeStateRequest { force, ..to.into() };
+        let error = refused(
+            "only a drain is forced",
+            Code::InvalidRequest,
+            fleet.use_node(&node.hostname, wanted).await,
+        )?;
+        holds(
+            "the refusal names the field",
+            error.message.starts_with("force: "),
+            &error,
+        )?;
+    }
+    for (to, force, state) in [
+        (NodeUse::Cordoned, false, NodeState::Cordoned),
+        (NodeUse::Draining, false, NodeState::Draining),
+        (NodeUse::Draining, true, NodeState::Draining),
+        (NodeUse::Ready, false, NodeState::Ready),
     ] {
-        let answer = fleet.use_node(&node.id.to_string(), to, "new disk").await;
+        let seen = last(control).await?;
+        let wanted = NodeStateRequest {
+            state: to,
+            reason: "new disk".to_owned(),
+            force,
+        };
+        let answer = fleet.use_node(&node.id.to_string(), wanted).await;
         let answer = done("a node's use", answer)?;
         equal(
             "the answer is what is in force",
@@ -188,6 +214,11 @@ pub(super) async fn a_node_is_used_as_ordered(control: &Control) -> Result<(), V
         let reason = (to != NodeUse::Ready).then(|| "new disk".to_owned());
         let shown = found.and_then(|one| one.state_reason.clone());
         equal("with the reason", &reason, &shown)?;
+        let entries = done("the audit log", control.audit.audit(seen, 1_000).await)?;
+        let told = entries.iter().any(|entry| {
+            entry.action == "node.state" && entry.subject.ends_with(" force") == force
+        });
+        holds("it is written down whether it is forced", told, &entries)?;
     }
     Ok(())
 }
@@ -491,8 +522,8 @@ pub(super) async fn same_answers(left: &Control, right: &Control) -> Result<(), 
     let nobody = "nobody/at all?";
     equal(
         "refusal of an unknown node",
-        &left.fleet.use_node(nobody, NodeUse::Ready, "").await,
-        &right.fleet.use_node(nobody, NodeUse::Ready, "").await,
+        &left.fleet.use_node(nobody, NodeUse::Ready.into()).await,
+        &right.fleet.use_node(nobody, NodeUse::Ready.into()).await,
     )?;
     let hold: HoldName = parsed("conformance-none")?;
     equal(

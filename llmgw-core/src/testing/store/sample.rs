@@ -150,10 +150,12 @@ pub(super) fn orders() -> Result<Vec<StoredOrder>, Failure> {
             node: NodeId::generate(),
             duty: Duty::Draining,
             reason: String::new(),
+            force: true,
         })),
         stored(Order::Roll {
             model: name("a/b")?,
             number: 3,
+            force: true,
         }),
         scaled("Z", 0)?,
         scaled("a/b", 2)?,

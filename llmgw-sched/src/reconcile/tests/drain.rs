@@ -9,7 +9,22 @@ fn duty(cluster: &mut Cluster, node: NodeId, duty: Duty) {
         node,
         duty,
         reason: String::new(),
+        force: false,
     }));
+}
+
+fn force(cluster: &mut Cluster, node: NodeId) {
+    cluster.order(Order::Node(NodeOrder {
+        node,
+        duty: Duty::Draining,
+        reason: String::new(),
+        force: true,
+    }));
+}
+
+fn by_force(replica: ReplicaId) -> Action {
+    let why = Why::MovedByForce;
+    Action::Drain { replica, why }
 }
 
 fn hold(cluster: &mut Cluster, node: NodeId, until: Option<i64>) {
@@ -97,6 +112,120 @@ fn a_drain_without_room_elsewhere_waits_and_says_why() {
             .any(|action| matches!(action, Action::Drain { .. }))
     );
     assert_eq!(cluster.memory.assignments.len(), 1);
+}
+
+#[test]
+fn a_drain_without_room_elsewhere_that_is_forced_later_takes_effect_at_once() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(2);
+    let (old, node) = (cluster.only(), cluster.node);
+    duty(&mut cluster, node, Duty::Draining);
+    cluster.run(30);
+    assert!(cluster.memory.assignments[&old].draining.is_none());
+    force(&mut cluster, node);
+    cluster.observed.outstanding.insert(old, 1);
+    assert_eq!(cluster.run(1), [by_force(old)]);
+    // Its calls have a minute to end.
+    assert_eq!(cluster.run(59), []);
+    let stopped = Action::Stop {
+        replica: old,
+        why: Why::MovedByForce,
+    };
+    assert_eq!(cluster.run(1), [stopped]);
+    assert!(cluster.memory.assignments.is_empty());
+    // It is missing, and placed as soon as there is room.
+    cluster = cluster.and_node().0;
+    let actions = cluster.run(1);
+    assert!(matches!(actions[..], [Action::Place { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_forced_drain_with_room_elsewhere_moves_as_any_does() {
+    let (mut cluster, _) = Cluster::new(1).and_node();
+    cluster.run(2);
+    let (old, node) = (cluster.only(), cluster.nodes()[0]);
+    force(&mut cluster, node);
+    let actions = cluster.run(3);
+    let moved = Action::Drain {
+        replica: old,
+        why: Why::Moved,
+    };
+    assert!(
+        matches!(&actions[..], [Action::Place { .. }, drained, ..] if *drained == moved),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_forced_drain_stops_only_those_that_have_no_place_elsewhere() {
+    let (mut cluster, _) = Cluster::new(2).and_node();
+    cluster.run(2);
+    let mut nodes = cluster.nodes();
+    nodes.dedup();
+    // Both on one node, and room for one of them on the other.
+    let node = nodes[0];
+    for given in cluster.memory.assignments.values_mut() {
+        given.node = node;
+    }
+    for (id, other) in &mut cluster.observed.nodes {
+        if *id != node {
+            let other = Arc::make_mut(other);
+            other.facts.memory.as_mut().unwrap().allocatable = Bytes::mib(1500);
+        }
+    }
+    force(&mut cluster, node);
+    let actions = cluster.run(1);
+    let forced = actions.iter().filter(|action| {
+        matches!(
+            action,
+            Action::Drain {
+                why: Why::MovedByForce,
+                ..
+            }
+        )
+    });
+    let placed = actions
+        .iter()
+        .filter(|action| matches!(action, Action::Place { .. }));
+    assert_eq!((placed.count(), forced.count()), (1, 1), "{actions:?}");
+}
+
+#[test]
+fn what_was_forced_to_go_is_kept_when_nobody_forces_it_any_more_and_what_is_held_stays() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(2);
+    let (old, node) = (cluster.only(), cluster.node);
+    hold(&mut cluster, node, Some(10));
+    force(&mut cluster, node);
+    assert_eq!(cluster.run(20), []);
+    cluster.intent.at = Timestamp(10);
+    cluster.observed.outstanding.insert(old, 1);
+    assert_eq!(cluster.run(1), [by_force(old)]);
+    duty(&mut cluster, node, Duty::Cordoned);
+    assert_eq!(cluster.run(1), [Action::Keep { replica: old }]);
+}
+
+#[test]
+fn a_parked_model_has_no_successor_to_wait_for() {
+    let (mut cluster, _) = Cluster::new(1).and_node();
+    cluster.run(2);
+    let (old, node) = (cluster.only(), cluster.nodes()[0]);
+    let history = History {
+        failures: PARKED_AFTER,
+        parked: true,
+        ..History::default()
+    };
+    cluster
+        .memory
+        .histories
+        .insert("m".parse().unwrap(), history);
+    duty(&mut cluster, node, Duty::Draining);
+    let actions = cluster.run(5);
+    let drains = |action: &Action| matches!(action, Action::Drain { .. });
+    assert!(!actions.iter().any(drains), "{actions:?}");
+    force(&mut cluster, node);
+    let actions = cluster.run(1);
+    assert!(actions.contains(&by_force(old)), "{actions:?}");
 }
 
 #[test]

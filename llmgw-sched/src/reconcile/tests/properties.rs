@@ -18,10 +18,10 @@ enum Happening {
     Heard,
     Ask(usize, u64),
     Calls(usize, u64),
-    Duty(usize, Option<Duty>),
+    Duty(usize, Option<(Duty, bool)>),
     Scale(usize, u32, u32),
     Edit(usize),
-    Roll(usize),
+    Roll(usize, bool),
     Remove(usize),
 }
 
@@ -36,11 +36,12 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => (at.clone(), 0..9_u64).prop_map(|(at, calls)| Happening::Ask(at, calls)),
         3 => (at.clone(), 0..9_u64).prop_map(|(at, calls)| Happening::Calls(at, calls)),
         2 => (at.clone(), prop_oneof![
-            Just(None), Just(Some(Duty::Draining)), Just(Some(Duty::Cordoned)),
+            Just(None), Just(Some((Duty::Draining, false))), Just(Some((Duty::Draining, true))),
+            Just(Some((Duty::Cordoned, false))),
         ]).prop_map(|(at, duty)| Happening::Duty(at, duty)),
         1 => (at.clone(), 0..3_u32, 0..3_u32).prop_map(|(at, min, more)| Happening::Scale(at, min, min + more)),
         1 => at.clone().prop_map(Happening::Edit),
-        1 => at.clone().prop_map(Happening::Roll),
+        1 => (at.clone(), any::<bool>()).prop_map(|(at, force)| Happening::Roll(at, force)),
         1 => at.prop_map(Happening::Remove),
     ]
 }
@@ -127,10 +128,11 @@ impl World {
             Happening::Duty(at, duty) => {
                 let node = self.node(*at);
                 match duty {
-                    Some(duty) => self.cluster.order(Order::Node(NodeOrder {
+                    Some((duty, force)) => self.cluster.order(Order::Node(NodeOrder {
                         node,
                         duty: *duty,
                         reason: String::new(),
+                        force: *force,
                     })),
                     None => {
                         let orders = Arc::make_mut(&mut self.cluster.intent.orders);
@@ -156,10 +158,13 @@ impl World {
                         .insert(model.name().clone(), model);
                 }
             }
-            Happening::Roll(at) => {
+            Happening::Roll(at, force) => {
                 self.edits += 1;
-                let (model, number) = (name(*at), self.edits);
-                self.cluster.order(Order::Roll { model, number });
+                self.cluster.order(Order::Roll {
+                    model: name(*at),
+                    number: self.edits,
+                    force: *force,
+                });
             }
             Happening::Remove(at) => {
                 self.cluster.intent.models.remove(&name(*at));
@@ -219,6 +224,20 @@ impl World {
                         .outstanding
                         .get(replica)
                         .is_some_and(|calls| *calls > 0);
+                    // By force the last that serves may go: where that was ordered, and while nothing starts for it.
+                    let orders = &cluster.intent.orders;
+                    let (forced, others) = match why {
+                        Why::MovedByForce => (orders.forces_drain(given.node), 0),
+                        Why::RolledByForce => {
+                            let drains = before.assignments.values().filter(|other| {
+                                other.spec.model == given.spec.model && other.draining.is_some()
+                            });
+                            (orders.forces_roll(&given.spec.model), drains.count())
+                        }
+                        _ => (true, 0),
+                    };
+                    assert!(forced, "nobody forced it: {action:?}");
+                    assert_eq!(others, 0, "more than one at a time: {action:?}");
                     if matches!(why, Why::Idle | Why::LessLoad) {
                         assert!(!busy, "at work and taken for idle: {action:?}");
                         assert!(

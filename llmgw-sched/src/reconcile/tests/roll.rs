@@ -16,6 +16,15 @@ fn order(cluster: &mut Cluster, number: u64) {
     cluster.order(Order::Roll {
         model: name(),
         number,
+        force: false,
+    });
+}
+
+fn force(cluster: &mut Cluster, number: u64) {
+    cluster.order(Order::Roll {
+        model: name(),
+        number,
+        force: true,
     });
 }
 
@@ -168,6 +177,79 @@ fn a_roll_without_room_for_one_more_waits_and_says_why() {
         "{actions:?}"
     );
     assert_eq!((stale(&cluster), cluster.memory.assignments.len()), (1, 1));
+}
+
+#[test]
+fn a_forced_roll_without_room_stops_the_old_ones_one_after_another_and_first() {
+    let mut cluster = Cluster::new(2);
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
+    node.facts.memory.as_mut().unwrap().allocatable = Bytes::mib(2500);
+    cluster.run(20);
+    edited(&mut cluster, 2);
+    order(&mut cluster, 1);
+    cluster.run(10);
+    assert_eq!(stale(&cluster), 2);
+    force(&mut cluster, 2);
+    let actions = run_serving(&mut cluster, 60, 1);
+    let forced = actions.iter().filter(|action| {
+        matches!(
+            action,
+            Action::Drain {
+                why: Why::RolledByForce,
+                ..
+            }
+        )
+    });
+    assert_eq!(forced.count(), 2, "{actions:?}");
+    let ended = Action::EndRoll {
+        model: name(),
+        number: 2,
+        ended: RollEnd::Done { replaced: 2 },
+    };
+    assert!(actions.contains(&ended), "{actions:?}");
+    assert_eq!((stale(&cluster), cluster.memory.assignments.len()), (0, 2));
+}
+
+#[test]
+fn a_forced_roll_waits_until_what_it_has_stopped_is_gone_and_its_successor_serves() {
+    let mut cluster = Cluster::new(2);
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
+    node.facts.memory.as_mut().unwrap().allocatable = Bytes::mib(2500);
+    cluster.run(20);
+    let old: Vec<ReplicaId> = cluster.memory.assignments.keys().copied().collect();
+    edited(&mut cluster, 2);
+    force(&mut cluster, 1);
+    let mut decided = Vec::new();
+    // The agent is slow: what was stopped holds its memory.
+    for _ in 0..30 {
+        cluster.now += 1;
+        let spec = ReplicaSpec::clone(&cluster.memory.assignments[&old[1]].spec);
+        let gone = ReplicaSpec { id: old[0], ..spec };
+        cluster.report(ReplicaState::Ready);
+        let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
+        node.replicas
+            .insert(old[0], status(gone, ReplicaState::Ready));
+        decided.extend(cluster.step());
+    }
+    let drains = |action: &&Action| matches!(action, Action::Drain { .. });
+    assert_eq!(decided.iter().filter(drains).count(), 1, "{decided:?}");
+    assert!(!cluster.memory.assignments.contains_key(&old[0]));
+    assert!(cluster.memory.assignments[&old[1]].draining.is_none());
+}
+
+#[test]
+fn a_forced_roll_with_room_surges() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(20);
+    edited(&mut cluster, 1);
+    force(&mut cluster, 1);
+    let actions = run_serving(&mut cluster, 30, 1);
+    let ended = Action::EndRoll {
+        model: name(),
+        number: 1,
+        ended: RollEnd::Done { replaced: 1 },
+    };
+    assert!(actions.contains(&ended), "{actions:?}");
 }
 
 #[test]

@@ -36,6 +36,7 @@ use crate::{
             Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        frozen::Thawed,
         orders::{
             ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled,
@@ -274,6 +275,10 @@ impl Fleet for AdminClient {
         let json = body("the order", &wanted)?;
         let url = self.route(&["nodes", node, "state"]);
         self.ask(Method::POST, url, Some(json)).await
+    }
+
+    async fn thaw(&self) -> Result<Thawed, ControlError> {
+        self.ask(Method::POST, self.route(&["thaw"]), None).await
     }
 
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {

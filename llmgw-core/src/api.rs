@@ -5,6 +5,7 @@ pub mod agent;
 pub mod decision;
 pub mod event;
 pub mod log;
+pub mod frozen;
 pub mod openai;
 pub mod orders;
 pub mod whatif;

@@ -30,7 +30,7 @@ pub use self::{
     models::{
         check_addition, check_removal, check_scaling, is_declared, nothing_to_roll, roll_subject,
     },
-    nodes::{check_node_order, is_let_in, named_node, node_subject},
+    nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
 };
 use crate::{
@@ -40,6 +40,7 @@ use crate::{
             ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        frozen::Thawed,
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
@@ -172,6 +173,12 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
         node: &str,
         wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError>;
+
+    /// Goes on without the nodes that fell silent at once, as if they were gone: what they ran is placed elsewhere. They
+    /// count again as soon as they are heard. Answers what was frozen.
+    ///
+    /// MUST refuse it while nothing is frozen ([`Code::Conflict`]).
+    async fn thaw(&self) -> Result<Thawed, ControlError>;
 
     /// Lets a node in that has asked to join.
     ///

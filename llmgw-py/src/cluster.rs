@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use llmgw_core::{
-    api::admin::{self, Origin},
+    api::{
+        admin::{self, Origin},
+        frozen,
+    },
     cluster::{
         engine::{self, ProvisionState},
         node::{self, NodeState},
@@ -43,6 +46,30 @@ view! {
         requests: u64,
         /// What an operator should look at, a sentence each.
         attention: Many<String>,
+        /// That nothing is moved, for too many nodes fell silent at once; None while that is not so.
+        frozen: Option<Frozen>,
+    }
+}
+
+view! {
+    /// Too many nodes fell silent at once: nothing is moved until they are heard, or `orders.thaw()` goes on.
+    Frozen(frozen::Frozen) {
+        /// Whole seconds since then.
+        seconds: u64,
+        /// The nodes that were silent then.
+        silent: Many<SilentNode>,
+        /// How many nodes there were, those included.
+        of: usize,
+    }
+}
+
+view! {
+    /// A node that is not heard.
+    SilentNode(frozen::SilentNode) {
+        /// What people call it.
+        hostname: String,
+        /// Its id.
+        id: String,
     }
 }
 

@@ -35,8 +35,8 @@ mod _llmgw {
     #[pymodule_export]
     use super::{
         cluster::{
-            FabricPort, FetchProgress, Model, Node, NodeWarning, Os, Profile, Provision, Replica,
-            Summary, UnhealthyGpu, Usage,
+            FabricPort, FetchProgress, Frozen, Model, Node, NodeWarning, Os, Profile, Provision,
+            Replica, SilentNode, Summary, UnhealthyGpu, Usage,
         },
         control::Client,
         orders::Orders,

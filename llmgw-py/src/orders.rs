@@ -136,6 +136,16 @@ impl Orders {
         future(py, self.ask_use_node(node, state, reason, force)?)
     }
 
+    /// Goes on without the nodes that fell silent at once; gives what was frozen.
+    fn thaw<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_thaw())?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    fn thaw_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_thaw())
+    }
+
     /// Where nothing is placed or moved.
     fn holds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         block(py, self.ask_holds())?.into_pyobject(py)

@@ -53,7 +53,10 @@ def test_engines_are_chosen_and_taken_back(server: Server) -> None:
     with pytest.raises(llmgw.ConfigError, match="version"):
         orders.choose_engine("llamacpp", version="../x")
     with pytest.raises(llmgw.NotFoundError):
-        orders.use_node("nobody", "cordoned")
+        orders.use_node("nobody", "draining", force=True)
+    assert server.client().summary().frozen is None
+    with pytest.raises(llmgw.ConflictError, match="nothing is frozen"):
+        orders.thaw()
 
 
 def test_a_token_opens_what_its_role_allows(server: Server) -> None:

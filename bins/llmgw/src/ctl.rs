@@ -196,6 +196,11 @@ enum Command {
     Uncordon(NodeArgs),
     /// Move what a node has elsewhere, and place nothing new on it
     Drain(DrainArgs),
+    /// Go on without nodes that fell silent at once: they are gone, and what they ran is placed elsewhere
+    ///
+    /// When many nodes fall silent at once, it is more likely that they can't be heard: nothing is moved until they are heard
+    /// again, or until this says that they are gone. They count again when they are heard.
+    Thaw,
     /// Let a node in that has asked to join
     Approve {
         /// The node's host name or id
@@ -423,6 +428,7 @@ async fn answer(
             orders::use_node(&connection.control()?, format, args, NodeUse::Ready).await
         }
         Command::Drain(args) => orders::drain(&connection.control()?, format, args).await,
+        Command::Thaw => orders::thaw(&connection.control()?, format).await,
         Command::Approve { node } => orders::approve(&connection.control()?, format, &node).await,
         Command::Add { file } => {
             // What can't be right is said before anybody is asked.
@@ -509,6 +515,7 @@ impl Command {
             | Self::Cordon(_)
             | Self::Uncordon(_)
             | Self::Drain(_)
+            | Self::Thaw
             | Self::Approve { .. } => false,
         }
     }

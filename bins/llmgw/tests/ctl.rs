@@ -13,8 +13,10 @@ use std::{
 use llmgw_core::{
     api::{
         admin::{ModelView, NodeView, Summary},
+        frozen::{Frozen, SilentNode},
         whatif::{Outcome, Snapshot},
     },
+    id::NodeId,
     testing::control::MemoryControl,
 };
 use llmgw_server::admin::{AdminDeps, serve};
@@ -533,4 +535,45 @@ async fn help_tells_the_exit_codes_and_shows_a_definition_that_is_one() {
         plane.ctl(&["add", "-f", &file]).await.succeeded(),
         "added shown\n"
     );
+}
+
+#[tokio::test]
+async fn a_drain_is_forced_and_moves_that_are_frozen_go_on() {
+    let plane = Plane::sample().await;
+    let said = plane.ctl(&["drain", "alpha", "--force"]).await.succeeded();
+    assert_eq!(
+        said,
+        "alpha is draining; what has no room elsewhere stops\n"
+    );
+    let audit = plane.ctl(&["audit"]).await.succeeded();
+    assert!(audit.contains(" draining force"), "{audit}");
+    let rolled = plane.ctl(&["roll", "broken", "--force"]).await.succeeded();
+    assert_eq!(
+        rolled,
+        "1 stale replicas of broken are replaced, the old ones first where there is no room for both\n"
+    );
+    plane.ctl(&["thaw"]).await.failed(
+        1,
+        &[
+            "error: nothing is frozen: no nodes fell silent at once",
+            "hint: a node that is silent alone is lost after 15 s, and what it ran is placed elsewhere",
+        ],
+    );
+    let silent = |hostname: &str| SilentNode {
+        hostname: hostname.to_owned(),
+        id: NodeId::generate(),
+    };
+    plane.memory.freeze(Frozen {
+        seconds: 130,
+        silent: vec![silent("beta"), silent("delta")],
+        of: 2,
+    });
+    let status = plane.ctl(&["status"]).await.succeeded();
+    let line = "2 of 2 nodes fell silent at once 2m 10s ago: nothing is moved until they are heard again; `llmgw ctl thaw` \
+                goes on without them";
+    assert!(status.contains(line), "{status}");
+    let said = plane.ctl(&["thaw"]).await.succeeded();
+    assert_eq!(said, "2 of 2 nodes are given up: beta, delta\n");
+    let status = plane.ctl(&["status"]).await.succeeded();
+    assert!(!status.contains("thaw"), "{status}");
 }

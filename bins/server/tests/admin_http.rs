@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
+        frozen::Thawed,
         orders::{LogView, NodeStateRequest, NodeStateView},
         whatif::{Change, Outcome, Snapshot},
     },
@@ -547,6 +548,10 @@ impl Fleet for Silent {
     }
 
     async fn use_node(&self, _: &str, _: NodeStateRequest) -> Result<NodeStateView, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn thaw(&self) -> Result<Thawed, ControlError> {
         std::future::pending().await
     }
 

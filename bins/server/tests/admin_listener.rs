@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary},
+        frozen::Thawed,
         orders::{LogView, NodeStateRequest, NodeStateView},
         whatif::{Change, Outcome, Snapshot},
     },
@@ -243,6 +244,10 @@ impl Fleet for Gate {
     }
 
     async fn use_node(&self, _: &str, _: NodeStateRequest) -> Result<NodeStateView, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn thaw(&self) -> Result<Thawed, ControlError> {
         std::future::pending().await
     }
 

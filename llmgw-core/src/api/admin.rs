@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::nodes::{ChosenBy, EngineView, InstalledEngine, NodeEngine, NodeView, UnhealthyGpu};
 
 use crate::{
+    api::frozen::Frozen,
     clock::Timestamp,
     cluster::{
         catalog::ModelDefinition,
@@ -53,6 +54,9 @@ pub struct Summary {
     pub requests: u64,
     /// What an operator should look at, a sentence each.
     pub attention: Vec<String>,
+    /// That nothing is moved, for too many nodes fell silent at once; absent while that is not so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
 }
 
 /// `GET models`, one of.

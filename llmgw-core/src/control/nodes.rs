@@ -92,3 +92,15 @@ pub fn is_let_in(hostname: &str) -> ControlError {
     ControlError::new(Code::Conflict, format!("{hostname} is let in already"))
         .with_hint("nodes need no approval so far: whoever has the agent token takes part")
 }
+
+/// Moves are not frozen.
+#[must_use]
+pub fn nothing_frozen() -> ControlError {
+    ControlError::new(
+        Code::Conflict,
+        "nothing is frozen: no nodes fell silent at once",
+    )
+    .with_hint(
+        "a node that is silent alone is lost after 15 s, and what it ran is placed elsewhere",
+    )
+}

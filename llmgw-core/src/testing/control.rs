@@ -87,6 +87,7 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     ordering::scales_that_cannot_be_are_refused(fixture).await?;
     ordering::only_what_is_stale_is_rolled(fixture).await?;
     ordering::a_node_is_used_as_ordered(control).await?;
+    more::what_is_frozen_is_thawed_once(control).await?;
     ordering::an_engine_is_wanted_as_it_was_chosen(control).await?;
     ordering::engines_that_no_node_could_have_are_refused(control).await?;
     ordering::a_hold_stands_until_it_is_lifted(control).await?;
@@ -206,12 +207,32 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{control::ControlError, error::Code};
+    use crate::{
+        api::frozen::{Frozen, SilentNode},
+        control::ControlError,
+        error::Code,
+        id::NodeId,
+    };
 
     #[tokio::test]
     async fn the_memory_control_plane_keeps_every_promise() {
         let fixture = MemoryControl::sample().fixture();
         conformance(&fixture).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_that_moves_nothing_goes_on_when_it_is_told_to() {
+        let memory = MemoryControl::sample();
+        let silent = SilentNode {
+            hostname: "beta".to_owned(),
+            id: NodeId::imagined(2),
+        };
+        memory.freeze(Frozen {
+            seconds: 130,
+            silent: vec![silent],
+            of: 1,
+        });
+        conformance(&memory.fixture()).await.unwrap();
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ __all__ = [
     "FabricPort",
     "FetchProgress",
     "Fit",
+    "Frozen",
     "Model",
     "Move",
     "Node",
@@ -29,6 +30,7 @@ __all__ = [
     "Remedy",
     "Replica",
     "Report",
+    "SilentNode",
     "Start",
     "Stop",
     "Summary",
@@ -498,6 +500,12 @@ class Orders:
     ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
+    def thaw(self) -> dict[str, Any]:
+        """Goes on without the nodes that fell silent at once; gives what was frozen."""
+
+    def thaw_async(self) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
     def holds(self) -> list[dict[str, Any]]:
         """Where nothing is placed or moved."""
 
@@ -893,6 +901,50 @@ class Summary:
     @property
     def attention(self) -> tuple[str, ...]:
         """What an operator should look at, a sentence each."""
+
+    @property
+    def frozen(self) -> Frozen | None:
+        """That nothing is moved, for too many nodes fell silent at once; None while that is not so."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Frozen:
+    """Too many nodes fell silent at once: nothing is moved until they are heard, or `orders.thaw()` goes on."""
+
+    @property
+    def seconds(self) -> int:
+        """Whole seconds since then."""
+
+    @property
+    def silent(self) -> tuple[SilentNode, ...]:
+        """The nodes that were silent then."""
+
+    @property
+    def of(self) -> int:
+        """How many nodes there were, those included."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, in the words of the admin API; what is not known is left out."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class SilentNode:
+    """A node that is not heard."""
+
+    @property
+    def hostname(self) -> str:
+        """What people call it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""

@@ -104,6 +104,13 @@ impl Orders {
         Ok(async move { plain(&admin.use_node(&node, wanted).await?) })
     }
 
+    pub(super) fn ask_thaw(
+        &self,
+    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
+        let admin = self.0.clone();
+        async move { plain(&admin.thaw().await?) }
+    }
+
     pub(super) fn ask_holds(
         &self,
     ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {

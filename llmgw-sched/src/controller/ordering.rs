@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{EngineView, Origin},
+        frozen::Thawed,
         orders::{
             CreatedToken, EngineLifted, EngineRequest, HoldRequest, HoldView, NodeStateRequest,
             NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled, TokenView,
@@ -22,7 +23,7 @@ use llmgw_core::{
         Acting, Actor, Capacities, Control, ControlError, Engines, Holds, Operators, check_choice,
         check_hold, check_key_name, check_measurement, check_node_order, check_scaling,
         check_unchoosing, engines, hold_view, is_declared, named_node, node_subject, not_chosen,
-        nothing_to_roll, roll_subject, token_view, unknown_hold, unknown_token,
+        nothing_frozen, nothing_to_roll, roll_subject, token_view, unknown_hold, unknown_token,
     },
     error::{Chain, Code},
     id::{EngineName, HoldName, ModelName, NodeId, TokenId},
@@ -129,6 +130,21 @@ impl ControllerHandle {
                 views::node_state(&snapshot, id, observed, now)
             });
             Ok(NodeStateView { id, state })
+        })
+        .await
+    }
+
+    pub(super) async fn thaw_moves(&self) -> Result<Thawed, ControlError> {
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let now = shared.clock.monotonic();
+            let thawed = views::frozen(&shared.snapshot(), now).ok_or_else(nothing_frozen)?;
+            shared
+                .commit(&actor, "fleet.thaw", &thawed.subject(), &[])
+                .await?;
+            shared.tell(Event::Thaw).await?;
+            Ok(Thawed { thawed })
         })
         .await
     }

@@ -13,6 +13,7 @@ use llmgw_core::{
             Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        frozen::Thawed,
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
@@ -255,6 +256,10 @@ impl Fleet for ControllerHandle {
         wanted: NodeStateRequest,
     ) -> Result<NodeStateView, ControlError> {
         self.order_node(node, wanted).await
+    }
+
+    async fn thaw(&self) -> Result<Thawed, ControlError> {
+        self.thaw_moves().await
     }
 
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {

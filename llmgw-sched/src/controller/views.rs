@@ -10,6 +10,7 @@ use llmgw_core::{
         admin::{
             InstalledEngine, ModelView, NodeView, ProfileView, ReplicaView, Summary, UnhealthyGpu,
         },
+        frozen::{Frozen, SilentNode},
         orders::{LogOf, LogView, Scaled},
     },
     cluster::{
@@ -437,7 +438,24 @@ pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) 
         replicas_total: snapshot.memory.assignments.len(),
         requests: around.requests,
         attention,
+        frozen: frozen(snapshot, now),
     }
+}
+
+/// That nothing is moved, and for which nodes.
+pub(super) fn frozen(snapshot: &Snapshot, now: Duration) -> Option<Frozen> {
+    let frozen = snapshot.memory.frozen.as_ref()?;
+    let silent = frozen.silent.iter().map(|id| SilentNode {
+        hostname: snapshot.hostname(*id),
+        id: *id,
+    });
+    let mut silent: Vec<SilentNode> = silent.collect();
+    silent.sort();
+    Some(Frozen {
+        seconds: now.saturating_sub(frozen.since).as_secs(),
+        silent,
+        of: frozen.of,
+    })
 }
 
 /// What an operator should look at, most pressing first.
@@ -464,7 +482,7 @@ fn attention(
                 .to_owned(),
         );
     }
-    lines.extend(snapshot.memory.frozen.as_ref().map(ToString::to_string));
+    lines.extend(frozen(snapshot, now).map(|frozen| frozen.to_string()));
     if snapshot.observed.nodes.is_empty() {
         lines.push("no node has joined yet: nothing can be placed".to_owned());
     }

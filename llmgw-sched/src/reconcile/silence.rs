@@ -1,7 +1,7 @@
 //! When many nodes fall silent at once, it is more likely that they can't be heard than that they are gone: then nothing
 //! is moved, and that is said, until they are back or an operator says so.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use llmgw_core::id::NodeId;
 
@@ -16,17 +16,6 @@ pub struct Frozen {
     pub silent: BTreeSet<NodeId>,
     /// How many nodes there were, those included.
     pub of: usize,
-}
-
-impl fmt::Display for Frozen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { silent, of, .. } = self;
-        write!(
-            f,
-            "{} of {of} nodes fell silent at once: nothing is moved until they are heard again",
-            silent.len()
-        )
-    }
 }
 
 /// Stops moving when too many nodes are silent, and begins again when they are back.

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use llmgw_core::{
     api::{
         admin::UsageBy,
+        frozen::Frozen,
         orders::{
             EngineChosen, EngineRequest, HoldLifted, HoldRequest, NodeStateRequest, NodeUse,
             RollRequest, ScaleRequest, TokenRevoked,
@@ -12,6 +13,7 @@ use llmgw_core::{
     cluster::{account::Role, capacity::Measurement, order::HoldScope},
     control::Control,
     id::{EngineName, HoldName, ModelName, NodeId, ProfileName, TokenId},
+    terminal::one_line,
     units::{Span, Tokens},
 };
 
@@ -322,6 +324,16 @@ pub(super) async fn roll(
         return Ok(shown.with_remark(older.to_owned()));
     }
     Ok(shown)
+}
+
+pub(super) async fn thaw(control: &Control, format: Format) -> Result<Shown, Failure> {
+    let thawed = control.fleet.thaw().await?;
+    format.show(&thawed, |answer| {
+        let Frozen { silent, of, .. } = &answer.thawed;
+        let names: Vec<&str> = silent.iter().map(|node| node.hostname.as_str()).collect();
+        let names = one_line(&names.join(", "));
+        format!("{} of {of} nodes are given up: {names}\n", silent.len())
+    })
 }
 
 pub(super) async fn approve(

@@ -26,6 +26,8 @@ pub(super) fn status(summary: &Summary) -> String {
         replicas_total,
         requests,
         attention,
+        // It is the first of what needs attention, with what goes on.
+        frozen: _,
     } = summary;
     let role = if *leading { "leading" } else { "standing by" };
     let mut text = format!(

@@ -10,6 +10,7 @@ use axum::{
 use llmgw_core::{
     api::{
         admin::{NodeView, ReplicaView, Summary, UsageBy, UsageView},
+        frozen::Thawed,
         orders::LogView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
@@ -20,7 +21,7 @@ use llmgw_core::{
 use serde::Deserialize;
 
 use super::{
-    body::{JsonBody, ModelQuery},
+    body::{JsonBody, ModelQuery, NoBody},
     caller::Asked,
     refusal::Refusal,
 };
@@ -38,6 +39,11 @@ pub(super) async fn replicas(
     ModelQuery(model): ModelQuery,
 ) -> Result<Json<Vec<ReplicaView>>, Refusal> {
     Ok(Json(control.fleet.replicas(model.as_ref()).await?))
+}
+
+/// Goes on without the nodes that fell silent at once.
+pub(super) async fn thaw(Asked(control): Asked, NoBody: NoBody) -> Result<Json<Thawed>, Refusal> {
+    Ok(Json(control.fleet.thaw().await?))
 }
 
 /// `?by=&since=`; both may be absent, nothing else may be asked.

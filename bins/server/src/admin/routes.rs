@@ -15,6 +15,7 @@ use llmgw_core::{
         },
         decision::Decision,
         log::LogPart,
+        frozen::Thawed,
         orders::{
             CapacityRequest, CreatedToken, EngineChosen, EngineLifted, EngineRequest, HoldLifted,
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
@@ -100,6 +101,13 @@ pub(super) fn table() -> Table {
             orders::approve,
         )
         .answers::<NodeStateView>()
+        .post(
+            "/api/v1/thaw",
+            Operator,
+            "Go on without the nodes that fell silent at once",
+            fleet::thaw,
+        )
+        .answers::<Thawed>()
         .get(
             "/api/v1/engines",
             Viewer,

@@ -20,6 +20,7 @@ use crate::{
             ProfileView, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
+        frozen::{Frozen, Thawed},
         orders::{
             LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
             Scaled, TokenView,
@@ -41,7 +42,7 @@ use crate::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
         Tenancy, check_addition, check_key_name, check_node_order, check_removal, check_scaling,
         chosen_orphans, collected, is_declared, is_let_in, jobs, named_node, node_subject,
-        nothing_to_roll, roll_subject,
+        nothing_frozen, nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -72,6 +73,7 @@ pub(super) struct State {
     pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
     pub(super) tokens: BTreeMap<TokenId, TokenView>,
     pub(super) logs: BTreeMap<ReplicaId, Written>,
+    frozen: Option<Frozen>,
     pub(super) failure: Option<ControlError>,
 }
 
@@ -147,6 +149,11 @@ impl MemoryControl {
     /// Shows these weights that no model refers to from now on, by node, then by digest.
     pub fn set_orphans(&self, orphans: Vec<OrphanView>) {
         self.lock().orphans = orphans;
+    }
+
+    /// Moves nothing from now on, for these nodes, until it is thawed.
+    pub fn freeze(&self, frozen: Frozen) {
+        self.lock().frozen = Some(frozen);
     }
 
     /// Answers every question with this failure, until it is taken back.
@@ -329,7 +336,8 @@ impl Fleet for MemoryControl {
     async fn summary(&self) -> Result<Summary, ControlError> {
         let state = self.answering()?;
         let views: Vec<ModelView> = state.models.values().map(|kept| state.view(kept)).collect();
-        let attention = views
+        let frozen = state.frozen.iter().map(ToString::to_string);
+        let models = views
             .iter()
             .filter_map(|view| match (&view.last_error, &view.unplaceable) {
                 (Some(error), _) if view.parked => {
@@ -337,8 +345,8 @@ impl Fleet for MemoryControl {
                 }
                 (_, Some(why)) => Some(why.clone()),
                 _ => None,
-            })
-            .collect();
+            });
+        let attention = frozen.chain(models).collect();
         let ready = |node: &&NodeView| node.state == NodeState::Ready;
         let serves = |replica: &&ReplicaView| replica.state == ReplicaState::Ready;
         Ok(Summary {
@@ -355,6 +363,7 @@ impl Fleet for MemoryControl {
             replicas_total: state.replicas.len(),
             requests: state.usage.iter().map(|usage| usage.requests).sum(),
             attention,
+            frozen: state.frozen.clone(),
         })
     }
 
@@ -406,6 +415,13 @@ impl Fleet for MemoryControl {
         let state = nodes.iter().find(|node| node.id == id);
         let state = state.map_or(NodeState::Lost, |node| node.state);
         Ok(NodeStateView { id, state })
+    }
+
+    async fn thaw(&self) -> Result<Thawed, ControlError> {
+        let mut state = self.answering()?;
+        let thawed = state.frozen.take().ok_or_else(nothing_frozen)?;
+        state.note(self.actor(), "fleet.thaw", &thawed.subject());
+        Ok(Thawed { thawed })
     }
 
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError> {

@@ -57,6 +57,33 @@ pub(super) async fn a_key_is_listed_from_its_making_to_its_revocation(
     )
 }
 
+pub(super) async fn what_is_frozen_is_thawed_once(control: &Control) -> Result<(), Violation> {
+    let fleet = &control.fleet;
+    let summary = done("the summary", fleet.summary().await)?;
+    if let Some(frozen) = summary.frozen {
+        let sentence = frozen.to_string();
+        holds(
+            "what needs attention says that nothing is moved",
+            summary.attention.contains(&sentence),
+            &summary.attention,
+        )?;
+        let thawed = done("a thaw", fleet.thaw().await)?.thawed;
+        equal(
+            "a thaw answers which nodes are given up",
+            &(&frozen.silent, frozen.of),
+            &(&thawed.silent, thawed.of),
+        )?;
+        let after = done("the summary", fleet.summary().await)?;
+        equal("and nothing is frozen any more", &None, &after.frozen)?;
+    }
+    refused(
+        "what is not frozen can't be thawed",
+        Code::Conflict,
+        fleet.thaw().await,
+    )?;
+    Ok(())
+}
+
 pub(super) async fn what_is_not_listed_is_not_collected(
     control: &Control,
 ) -> Result<(), Violation> {

@@ -73,3 +73,35 @@ async fn what_an_agent_could_not_see_is_absent_and_not_nothing() {
     assert_eq!((node.disk_free_gb, node.disk_total_gb), (None, None));
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_fell_silent_at_once_freeze_moves_until_an_operator_gives_them_up() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let nothing = running.handle.thaw().await.unwrap_err();
+    assert_eq!(nothing.code, Code::Conflict);
+    let mut one = running.agent().await;
+    let mut two = running.agent().await;
+    one.report(ReplicaState::Ready).await;
+    one.told().await;
+    two.report(ReplicaState::Ready).await;
+    two.told().await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let summary = running.handle.summary().await.unwrap();
+    let frozen = summary.frozen.unwrap();
+    assert_eq!((frozen.silent.len(), frozen.of), (2, 2));
+    assert!(frozen.seconds > 15, "{frozen:?}");
+    assert!(summary.attention.contains(&frozen.to_string()));
+    let placed = |running: &Running| running.handle.shared.snapshot().memory.assignments.len();
+    assert_eq!(placed(&running), 1);
+
+    let thawed = running.handle.thaw().await.unwrap().thawed;
+    assert_eq!(thawed.silent, frozen.silent);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let summary = running.handle.summary().await.unwrap();
+    assert_eq!(summary.frozen, None);
+    assert_eq!(placed(&running), 0, "what they ran is let go");
+    let log = running.handle.audit(0, 10).await.unwrap();
+    assert_eq!((log[0].action.as_str(), log.len()), ("fleet.thaw", 1));
+    assert_eq!(log[0].subject, thawed.subject());
+    running.stop().await;
+}

@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod engine;
 pub mod node;
 pub mod order;
+pub mod pool;
 pub mod release;
 pub mod replica;
 pub mod scaling;

@@ -28,7 +28,8 @@ pub use self::{
     listing::{engines, jobs},
     logs::{LONGEST_WAIT, LogReader, Logs, unknown_log},
     models::{
-        check_addition, check_removal, check_scaling, is_declared, nothing_to_roll, roll_subject,
+        check_addition, check_pools, check_removal, check_scaling, is_declared, nothing_to_roll,
+        roll_subject,
     },
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
@@ -105,7 +106,8 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     /// Adds a model, and starts to place it.
     ///
     /// MUST refuse a definition that can't be right ([`Code::InvalidRequest`]), fallbacks that are no models or lead
-    /// in a circle included, and a name or alias that another model has ([`Code::Conflict`]).
+    /// in a circle and pools that there are not included, and a name or alias that another model has
+    /// ([`Code::Conflict`]).
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError>;
 
     /// Removes a model by its own name, and starts to stop its replicas.

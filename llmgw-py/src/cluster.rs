@@ -150,6 +150,8 @@ view! {
         probed: bool,
         /// The operator's own marks.
         labels: BTreeMap<String, String>,
+        /// The pools that these make it one of.
+        pools: Many<String>,
         /// The operating system.
         os: Option<Os>,
         /// The processor architecture.
@@ -274,6 +276,8 @@ view! {
         model: String,
         /// How it runs.
         profile: String,
+        /// The pool that its profile asks for.
+        pool: Option<String>,
         /// Whether its definition has changed since it was started.
         stale: bool,
         /// How far it is, such as `starting` or `ready`.

@@ -29,6 +29,7 @@ use llmgw_core::{
         catalog::ModelDefinition,
         engine::{Provision, ProvisionState},
         node::{Cpu, Disk, Memory, NodeFacts},
+        pool::Pools,
         replica::{ReplicaState, ReplicaStatus},
         weights::WeightsOrders,
     },
@@ -128,6 +129,7 @@ async fn measure(args: &Args, joining: mpsc::Receiver<DuplexStream>) -> anyhow::
         settle: Duration::ZERO,
         declared: Vec::new(),
         engines: Vec::new(),
+        pools: Pools::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

@@ -38,6 +38,7 @@ use llmgw_core::{
     cluster::{
         engine::WantedEngine,
         order::{Order, Orders, StoredOrder, Subject},
+        pool::Pools,
         replica::{ReplicaSpec, ReplicaStatus},
         weights::WeightsOrders,
     },
@@ -58,7 +59,7 @@ pub use self::{
 };
 use crate::{
     planner::policy::PolicyName,
-    reconcile::{Action, Calls, Intent, Memory, ObservedNode, lacks, step},
+    reconcile::{Action, Calls, Intent, Memory, ObservedNode, Wish, lacks, step},
 };
 
 /// What a conductor begins with.
@@ -66,8 +67,10 @@ use crate::{
 pub struct Setup {
     /// The models, by name.
     pub entries: BTreeMap<ModelName, Entry>,
-    /// Engines that every node should have, by the settings.
+    /// Engines that nodes should have, by the settings.
     pub engines: Vec<WantedEngine>,
+    /// Pools of nodes, by the settings.
+    pub pools: Pools,
     /// What operators have ordered, and the loop itself.
     pub orders: Orders,
     /// Which policy places.
@@ -119,6 +122,7 @@ impl Conductor {
         let Setup {
             entries,
             engines,
+            pools,
             orders,
             policy,
             weights,
@@ -134,6 +138,7 @@ impl Conductor {
                 entries,
                 memory,
                 orders: Arc::new(orders),
+                pools: Arc::new(pools),
                 policy,
                 weights_orders: weights,
                 ..Snapshot::default()
@@ -161,10 +166,14 @@ impl Conductor {
         self.state.orders.engines_over(&self.settings)
     }
 
-    /// Wants these on every node, with what was found out about them.
+    /// Wants these on the nodes that they are for, with what was found out about them.
     fn want_engines(&mut self) {
         self.engines = subjects::with_releases(&self.engines_wanted(), &self.told);
-        self.state.engines = self.engines.iter().map(|one| one.name.clone()).collect();
+        let wishes = self.engines.iter().map(|one| Wish {
+            engine: one.name.clone(),
+            pool: one.pool.clone(),
+        });
+        self.state.engines = wishes.collect();
     }
 
     /// All that it knows.

@@ -38,6 +38,7 @@ use llmgw_core::{
         catalog::{DefinitionError, Model, fallback_faults},
         engine::WantedEngine,
         order::Orders,
+        pool::Pools,
         weights::{WeightsOrders, without_secrets},
     },
     control::{Actor, Control, Traffic},
@@ -81,8 +82,10 @@ pub struct ControllerConfig {
     pub settle: Duration,
     /// Models that the settings or the command line name.
     pub declared: Vec<Model>,
-    /// Engines that every node should have.
+    /// Engines that nodes should have.
     pub engines: Vec<WantedEngine>,
+    /// Pools of nodes.
+    pub pools: Pools,
     /// Which policy places.
     pub policy: PolicyName,
     /// What nodes are to do about weights; what is collected is ordered later.
@@ -223,6 +226,7 @@ impl ControllerConfig {
             settle,
             declared,
             engines,
+            pools,
             policy,
             weights,
         } = self;
@@ -255,6 +259,7 @@ impl ControllerConfig {
                     ..one.without_secrets()
                 })
                 .collect(),
+            pools: pools.by_name().clone(),
             placement_policy: policy.to_string(),
             evict_weights: weights.evict,
             mirror: weights.mirror.as_deref().map(without_secrets),
@@ -304,6 +309,7 @@ impl ControllerConfig {
         let conductor = Conductor::new(Setup {
             entries,
             engines,
+            pools,
             orders,
             policy,
             weights,

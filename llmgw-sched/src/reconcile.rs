@@ -50,6 +50,7 @@ use llmgw_core::{
         engine::Provision,
         node::NodeFacts,
         order::Orders,
+        pool::Pools,
         replica::{ReplicaState, ReplicaStatus},
         weights::WeightsOnDisk,
     },
@@ -84,8 +85,10 @@ use crate::planner::{Options, policy::PolicyName, sizes::Sizes};
 pub struct Intent {
     /// The models, by name.
     pub models: BTreeMap<ModelName, Model>,
-    /// Engines that every node should have.
-    pub engines: Vec<EngineName>,
+    /// Engines that nodes should have.
+    pub engines: Vec<Wish>,
+    /// Pools of nodes.
+    pub pools: Arc<Pools>,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is known of the weights of models.
@@ -97,6 +100,15 @@ pub struct Intent {
     /// What tells whether models have changed, by what people wrote: a model is run with more than that. Of one that
     /// is not here, what it is run with counts.
     pub definitions: BTreeMap<ModelName, Arc<Definition>>,
+}
+
+/// An engine that every node should have, or every node of a pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Wish {
+    /// Which engine.
+    pub engine: EngineName,
+    /// The pool; all nodes when absent.
+    pub pool: Option<String>,
 }
 
 /// Tells whether what people wrote of a model has changed, as far as it concerns how it runs.

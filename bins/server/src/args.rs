@@ -137,6 +137,7 @@ impl ServerArgs {
             cluster_listen,
             api_key_file: self.api_key_file,
             engines: settings.wanted_engines(),
+            pools: settings.pools,
             policy: settings.policy,
             weights: settings.weights,
             models: settings.models,

@@ -10,7 +10,7 @@ use std::{
 
 use llmgw_core::{
     clock::{Clock, SystemClock},
-    cluster::{catalog::Model, engine::WantedEngine, weights::WeightsOrders},
+    cluster::{catalog::Model, engine::WantedEngine, pool::Pools, weights::WeightsOrders},
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable, UsageSpool},
     id::{ModelName, ReplicaId},
@@ -56,6 +56,8 @@ pub struct ServerConfig {
     pub models: Vec<Model>,
     /// Engines that every node should have.
     pub engines: Vec<WantedEngine>,
+    /// Pools of nodes.
+    pub pools: Pools,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is said of weights.
@@ -126,6 +128,7 @@ impl ServerConfig {
             api_key_file,
             models,
             engines,
+            pools,
             policy,
             weights,
             releases,
@@ -166,6 +169,7 @@ impl ServerConfig {
             settle,
             declared: models,
             engines,
+            pools,
             policy,
             weights: WeightsOrders {
                 evict: weights.evict,

@@ -9,6 +9,7 @@
 //!   llamacpp: {path: /opt/llama.cpp/llama-server}
 //!   vllm: {lock: /etc/llmgw/vllm.txt}
 //!   mine: {command: [/opt/mine/server, --model, "{model}", --port, "{port}"], health: /health}
+//! pools: {fast: {gpu: h200}}
 //! placement: {policy: spread}
 //! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
 //! ```
@@ -22,10 +23,12 @@ use std::{
 
 use llmgw_core::{
     cluster::{
-        catalog::{Model, ModelDefinition, OneOrMany, ProfileDefinition},
+        catalog::{DefinitionError, Model, ModelDefinition, OneOrMany, ProfileDefinition},
         engine::{EngineSource, KNOWN_ENGINES, WantedEngine},
+        pool::{Labels, Pools},
         weights::{HubToken, Source, split_digest},
     },
+    control::check_pools,
     id::EngineName,
     units::Bytes,
 };
@@ -48,6 +51,8 @@ pub struct Settings {
     pub models: Vec<Model>,
     /// What nodes should have, for engines that are named.
     pub engines: BTreeMap<EngineName, WantedEngine>,
+    /// Pools of nodes, by the labels that make a node one of them.
+    pub pools: Pools,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is said of weights.
@@ -61,6 +66,8 @@ struct SettingsFile {
     models: Vec<ModelDefinition>,
     #[serde(default)]
     engines: BTreeMap<EngineName, EngineSettings>,
+    #[serde(default)]
+    pools: BTreeMap<String, Labels>,
     #[serde(default)]
     placement: PlacementSettings,
     #[serde(default)]
@@ -116,9 +123,13 @@ impl Settings {
                 problem,
                 hint: Some(EXAMPLE.to_owned()),
             })?;
+        let stray = |error: DefinitionError| wrong(error.to_string(), error.hint);
+        let pools = Pools::checked(file.pools).map_err(stray)?;
         let mut models = Vec::new();
         for (index, definition) in file.models.into_iter().enumerate() {
             let model = Model::try_from(definition)
+                .map_err(|error| wrong(format!("models[{index}].{error}"), error.hint))?;
+            check_pools(&model, &pools)
                 .map_err(|error| wrong(format!("models[{index}].{error}"), error.hint))?;
             models.push(model);
         }
@@ -128,6 +139,11 @@ impl Settings {
             let wanted = settings
                 .wanted(&name, &path)
                 .map_err(|error| wrong(error.to_string(), error.hint))?;
+            if let Some(pool) = &wanted.pool {
+                pools
+                    .require(pool, &format!("{path}.pool"))
+                    .map_err(stray)?;
+            }
             engines.insert(name, wanted);
         }
         for (index, model) in models.iter().enumerate() {
@@ -143,6 +159,7 @@ impl Settings {
         Ok(Self {
             models,
             engines,
+            pools,
             policy: file.placement.policy,
             weights: file.weights.checked().map_err(|(field, problem, hint)| {
                 wrong(format!("weights.{field}: {problem}"), hint)
@@ -150,7 +167,7 @@ impl Settings {
         })
     }
 
-    /// The engines that every node should have: llama.cpp, those that are named, and those that models name.
+    /// The engines that nodes should have: llama.cpp, those that are named, and those that models name.
     #[must_use]
     pub fn wanted_engines(&self) -> Vec<WantedEngine> {
         let profiles = self.models.iter().flat_map(Model::profiles);
@@ -394,6 +411,50 @@ mod tests {
             error.contains("random") && error.contains("best_fit"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn pools_are_named_by_models_and_engines_and_must_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("llmgw.yaml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::read(&path)
+        };
+        let pools = "pools: {fast: {gpu: h200}}\n";
+        let of = |pool: &str| {
+            format!(
+                "{pools}engines: {{vllm: {{pool: {pool}}}}}\nmodels: [{{name: a, source: 'file:/m', profiles: \
+                 [{{memory: 1GiB, pool: {pool}}}]}}]"
+            )
+        };
+        let settings = read(&of("fast")).unwrap();
+        let pool = |engine: &WantedEngine| engine.pool.clone();
+        let engines: Vec<_> = settings.wanted_engines().iter().map(pool).collect();
+        assert_eq!(engines, [None, Some("fast".to_owned())]);
+        assert_eq!(settings.pools.by_name()["fast"]["gpu"], "h200");
+        let model =
+            "models: [{name: a, source: 'file:/m', profiles: [{memory: 1GiB, pool: slow}]}]";
+        for (text, says) in [
+            (of("slow"), "engines.vllm.pool: there is no pool slow"),
+            (
+                format!("{pools}{model}"),
+                "models[0].profiles[0].pool: there is no pool slow",
+            ),
+            (model.to_owned(), "the settings name no pool"),
+            (
+                "pools: {fast: {}}".to_owned(),
+                "pools.fast: no label makes a node one of it",
+            ),
+            (
+                "pools: {fast: {gpu: ''}}".to_owned(),
+                "pools.fast.gpu: it is no label",
+            ),
+            ("pools: {fast: h200}".to_owned(), "llmgw.yaml:1:"),
+        ] {
+            let error = read(&text).unwrap_err().render();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

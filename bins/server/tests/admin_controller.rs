@@ -11,6 +11,7 @@ use llmgw_core::{
     cluster::{
         catalog::{Model, ModelDefinition},
         node::{Memory, NodeFacts},
+        pool::Pools,
         weights::WeightsOrders,
     },
     control::Control,
@@ -59,6 +60,8 @@ fn declared() -> Model {
 /// A controller with two nodes: one whose memory is known, and one whose agent does not say.
 async fn controller() -> Running {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let fast = [("speed".to_owned(), "fast".to_owned())];
+    let pools = [("fast".to_owned(), fast.into())];
     let config = ControllerConfig {
         holder: "test".to_owned(),
         version: "0".to_owned(),
@@ -66,6 +69,7 @@ async fn controller() -> Running {
         settle: Duration::ZERO,
         declared: vec![declared()],
         engines: Vec::new(),
+        pools: Pools::checked(pools.into()).unwrap(),
         weights: WeightsOrders::default(),
         policy: PolicyName::default(),
     };
@@ -112,6 +116,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
         agent_version: "0".to_owned(),
         tells_logs: false,
     });
+    let speed = if memory.is_some() { "fast" } else { "slow" };
     let report = ToServer::Report(Box::new(NodeReport {
         revision: 0,
         epoch: 0,
@@ -120,6 +125,7 @@ async fn agent(handle: &ControllerHandle, hostname: &str, memory: Option<Memory>
         leaving: false,
         facts: NodeFacts {
             hostname: hostname.to_owned(),
+            labels: [("speed".to_owned(), speed.to_owned())].into(),
             memory,
             ..NodeFacts::default()
         },

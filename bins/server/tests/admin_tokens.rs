@@ -8,7 +8,7 @@ use llmgw_core::{
     admin_client::AdminClient,
     api::orders::{EngineRequest, HoldRequest},
     clock::SystemClock,
-    cluster::{account::Role, order::HoldScope, weights::WeightsOrders},
+    cluster::{account::Role, order::HoldScope, pool::Pools, weights::WeightsOrders},
     control::{Actor, Control},
     error::Code,
     keys::HashingKey,
@@ -44,6 +44,7 @@ async fn serving(store: MemoryStore) -> Serving {
         settle: Duration::ZERO,
         declared: Vec::new(),
         engines: Vec::new(),
+        pools: Pools::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

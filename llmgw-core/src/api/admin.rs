@@ -155,6 +155,9 @@ pub struct ReplicaView {
     pub model: ModelName,
     /// How it runs.
     pub profile: ProfileName,
+    /// The pool that its profile asks for; absent when that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Whether its definition has changed since it was started.
     pub stale: bool,
     /// How far it is.
@@ -355,8 +358,11 @@ pub struct Revoked {
 pub struct SettingsView {
     /// Models that are declared.
     pub models: Vec<ModelDefinition>,
-    /// Engines that every node should have.
+    /// Engines that every node should have, or every node of the pool that stands there.
     pub engines: Vec<WantedEngine>,
+    /// Pools by name: the labels that make a node one of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, BTreeMap<String, String>>,
     /// Which policy places, such as `scarcity` or `spread`.
     #[serde(default)]
     pub placement_policy: String,

@@ -5,7 +5,12 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 
 use self::custom::CustomEngine;
-use super::{node::Warning, release::Resolution, weights::without_secrets};
+use super::{
+    node::Warning,
+    pool::{Labels, Pools},
+    release::Resolution,
+    weights::without_secrets,
+};
 use crate::{clock::Timestamp, id::EngineName, units::Bytes};
 
 /// The build of llama.cpp that this release was checked against.
@@ -34,6 +39,9 @@ pub struct WantedEngine {
     /// Published files that may be used though no digest is listed for them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub allow_missing_digest: BTreeSet<String>,
+    /// Which nodes should have it: those of this pool, or all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// What the control plane found out about the version, once for all nodes; a node looks it up itself when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,8 +198,17 @@ impl WantedEngine {
             version: None,
             variant: None,
             allow_missing_digest: BTreeSet::new(),
+            pool: None,
             release: None,
         }
+    }
+
+    /// Whether a node with these labels should have it.
+    #[must_use]
+    pub fn is_for(&self, pools: &Pools, labels: &Labels) -> bool {
+        self.pool
+            .as_ref()
+            .is_none_or(|pool| pools.has(pool, labels))
     }
 
     /// The version, where the engine is one whose version can be chosen.

@@ -118,6 +118,7 @@ pub fn check_choice(
         allow_missing_digest: known
             .map(|known| known.allow_missing_digest.clone())
             .unwrap_or_default(),
+        pool: known.and_then(|known| known.pool.clone()),
         release: keeps_source
             .filter(|_| matches!(source, EngineSource::Mirror(_)))
             .and_then(|known| known.release.clone()),

@@ -8,7 +8,10 @@ use super::ControlError;
 use crate::{
     api::orders::{HoldRequest, HoldView},
     clock::Timestamp,
-    cluster::order::{Hold, HoldScope, Order, StoredOrder},
+    cluster::{
+        order::{Hold, HoldScope, Order, StoredOrder},
+        pool::Pools,
+    },
     error::Code,
     id::{HoldName, NodeId},
 };
@@ -24,7 +27,8 @@ pub trait Holds: fmt::Debug + Send + Sync + 'static {
 
     /// Holds a facility, a pool or a node; one of that name is replaced.
     ///
-    /// MUST refuse a node that nobody has heard of, and a length of time that is none ([`Code::InvalidRequest`]).
+    /// MUST refuse a node that nobody has heard of, a pool that there is not, and a length of time that is none
+    /// ([`Code::InvalidRequest`]).
     async fn hold(&self, request: HoldRequest) -> Result<HoldView, ControlError>;
 
     /// Lifts a hold.
@@ -40,6 +44,7 @@ pub trait Holds: fmt::Debug + Send + Sync + 'static {
 pub fn check_hold(
     request: HoldRequest,
     knows: impl FnOnce(NodeId) -> bool,
+    pools: &Pools,
     now: Timestamp,
 ) -> Result<Hold, ControlError> {
     let HoldRequest {
@@ -60,7 +65,8 @@ pub fn check_hold(
             return Err(wrong("scope", "it names no place".to_owned())
                 .with_hint("a facility or a pool is a text of 1 to 128 characters"));
         }
-        HoldScope::Facility(_) | HoldScope::Pool(_) | HoldScope::Node(_) => {}
+        HoldScope::Pool(pool) => pools.require(pool, "scope.pool")?,
+        HoldScope::Facility(_) | HoldScope::Node(_) => {}
     }
     if !reason.is_empty() && !is_text(&reason, MAX_REASON) {
         return Err(wrong(

@@ -4,7 +4,8 @@ use super::{ControlError, forced};
 use crate::{
     api::orders::{RollRequest, ScaleRequest},
     cluster::{
-        catalog::{Model, ModelDefinition, check_fallbacks},
+        catalog::{DefinitionError, Model, ModelDefinition, check_fallbacks},
+        pool::Pools,
         scaling::{Scaling, ScalingDefinition},
     },
     error::Code,
@@ -19,11 +20,13 @@ use crate::{
 pub fn check_addition<'a>(
     definition: ModelDefinition,
     existing: impl IntoIterator<Item = &'a Model>,
+    pools: &Pools,
 ) -> Result<Model, ControlError> {
     let model = Model::try_from(definition)?;
     if let Some(error) = model.cannot_start() {
         return Err(error.into());
     }
+    check_pools(&model, pools)?;
     let existing: Vec<&Model> = existing.into_iter().collect();
     for other in &existing {
         let names = std::iter::once(model.name()).chain(model.aliases());
@@ -44,6 +47,19 @@ pub fn check_addition<'a>(
     }
     check_fallbacks(&model, existing)?;
     Ok(model)
+}
+
+/// Refuses a model one of whose profiles asks for a pool that there is not.
+///
+/// # Errors
+/// Which profile asks for it, and which pools there are.
+pub fn check_pools(model: &Model, pools: &Pools) -> Result<(), DefinitionError> {
+    for (index, profile) in model.profiles().iter().enumerate() {
+        if let Some(pool) = &profile.needs.pool {
+            pools.require(pool, &format!("profiles[{index}].pool"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to remove a model that others fall back to, as [`Catalog::remove`](super::Catalog::remove) must.

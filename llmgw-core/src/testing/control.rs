@@ -11,6 +11,7 @@ mod memory;
 mod more;
 mod ordering;
 mod orders;
+mod pools;
 mod promises;
 mod sample;
 mod trial;
@@ -91,6 +92,7 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     ordering::an_engine_is_wanted_as_it_was_chosen(control).await?;
     ordering::engines_that_no_node_could_have_are_refused(control).await?;
     ordering::a_hold_stands_until_it_is_lifted(control).await?;
+    pools::only_pools_that_there_are_are_held_and_asked_for(fixture).await?;
     ordering::a_measurement_is_kept_and_replaced(fixture).await?;
     ordering::a_token_is_listed_from_its_making_to_its_revocation(control).await?;
     ordering::logs_are_of_a_model_that_is_there(fixture).await?;
@@ -209,6 +211,7 @@ mod tests {
     use super::*;
     use crate::{
         api::frozen::{Frozen, SilentNode},
+        cluster::pool::Pools,
         control::ControlError,
         error::Code,
         id::NodeId,
@@ -218,6 +221,23 @@ mod tests {
     async fn the_memory_control_plane_keeps_every_promise() {
         let fixture = MemoryControl::sample().fixture();
         conformance(&fixture).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_with_pools_keeps_every_promise() {
+        let memory = MemoryControl::sample();
+        let nodes = memory.control().fleet.nodes().await.unwrap();
+        let labels = nodes.into_iter().map(|node| node.labels);
+        let some = labels
+            .into_iter()
+            .find(|labels| !labels.is_empty())
+            .unwrap();
+        let none = [("rack".to_owned(), "no node has this".to_owned())];
+        let pools = [("some".to_owned(), some), ("none".to_owned(), none.into())];
+        memory.set_pools(Pools::checked(pools.into()).unwrap());
+        conformance(&memory.fixture()).await.unwrap();
+        let nodes = memory.control().fleet.nodes().await.unwrap();
+        assert!(nodes.iter().any(|node| node.pools == ["some"]));
     }
 
     #[tokio::test]

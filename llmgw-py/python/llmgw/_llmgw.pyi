@@ -1087,6 +1087,10 @@ class Node:
         """The operator's own marks."""
 
     @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that these make it one of."""
+
+    @property
     def os(self) -> Os | None:
         """The operating system."""
 
@@ -1325,6 +1329,10 @@ class Replica:
     @property
     def profile(self) -> str:
         """How it runs."""
+
+    @property
+    def pool(self) -> str | None:
+        """The pool that its profile asks for."""
 
     @property
     def stale(self) -> bool:

@@ -13,10 +13,11 @@ use llmgw_core::{
     cluster::{
         catalog::Model,
         order::Orders,
+        pool::Pools,
         replica::ReplicaState,
         weights::{Sha256Digest, WeightsOrders},
     },
-    id::{EngineName, ModelName, NodeId},
+    id::{ModelName, NodeId},
     reason::Report,
     route::{Endpoint, ModelRoute, Waiting},
 };
@@ -27,7 +28,7 @@ use crate::{
     journal::Journal,
     planner::{policy::PolicyName, sizes::Sizes},
     reconcile::{
-        self, Definition, Inputs, Intent, Memory, Observed,
+        self, Definition, Inputs, Intent, Memory, Observed, Wish,
         standing::{self, Trial},
     },
 };
@@ -41,8 +42,10 @@ pub struct Snapshot {
     pub observed: Observed,
     /// What was given to whom, and how each model has fared.
     pub memory: Memory,
-    /// Engines that every node should have.
-    pub engines: Vec<EngineName>,
+    /// Engines that nodes should have.
+    pub engines: Vec<Wish>,
+    /// Pools of nodes.
+    pub pools: Arc<Pools>,
     /// Which policy places.
     pub policy: PolicyName,
     /// What operators have ordered besides which models there are.
@@ -93,6 +96,7 @@ impl Snapshot {
         Intent {
             models: models.collect(),
             engines: self.engines.clone(),
+            pools: Arc::clone(&self.pools),
             policy: self.policy,
             sizes: Arc::clone(&self.sizes),
             orders: Arc::clone(&self.orders),

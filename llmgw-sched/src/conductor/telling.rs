@@ -8,12 +8,17 @@ use std::{
 
 use llmgw_core::{
     api::agent::DesiredState,
-    cluster::{engine::WantedEngine, replica::ReplicaSpec, weights::WeightsOrders},
+    cluster::{
+        engine::WantedEngine,
+        pool::{Labels, Pools},
+        replica::ReplicaSpec,
+        weights::WeightsOrders,
+    },
     id::NodeId,
 };
 
 use super::{snapshot::Snapshot, weights};
-use crate::reconcile::is_lost;
+use crate::reconcile::{ObservedNode, is_lost};
 
 /// The sessions that are open, and the revision of the last order.
 #[derive(Debug, Default)]
@@ -99,6 +104,8 @@ impl Telling {
                 .iter()
                 .map(|given| ReplicaSpec::clone(&given.spec))
                 .collect();
+            let heard = state.observed.nodes.get(node);
+            let engines = of_node(engines, &state.pools, heard);
             let told = session.told.as_mut().filter(|told| {
                 let Told { desired, .. } = told;
                 desired.epoch == epoch
@@ -123,7 +130,7 @@ impl Telling {
             let new = Arc::new(DesiredState {
                 epoch,
                 revision: self.revision,
-                engines: engines.to_vec(),
+                engines,
                 replicas,
                 weights: orders.get(node).cloned().unwrap_or_default(),
             });
@@ -135,6 +142,18 @@ impl Telling {
         }
         desired
     }
+}
+
+/// The engines that a node should have.
+fn of_node(
+    engines: &[WantedEngine],
+    pools: &Pools,
+    node: Option<&Arc<ObservedNode>>,
+) -> Vec<WantedEngine> {
+    let unknown = Labels::new();
+    let labels = node.map_or(&unknown, |node| &node.facts.labels);
+    let own = engines.iter().filter(|one| one.is_for(pools, labels));
+    own.cloned().collect()
 }
 
 /// Whom was told something and does not say after two reports and a while that it works towards that is told again.

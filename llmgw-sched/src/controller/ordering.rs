@@ -218,7 +218,7 @@ impl Holds for ControllerHandle {
             let _one_at_a_time = shared.writes.lock().await;
             let snapshot = shared.snapshot();
             let knows = |node| snapshot.observed.nodes.contains_key(&node);
-            let hold = check_hold(request, knows, shared.clock.now())?;
+            let hold = check_hold(request, knows, &snapshot.pools, shared.clock.now())?;
             let name = hold.name.clone();
             let order = Order::Hold(hold);
             let stored = shared

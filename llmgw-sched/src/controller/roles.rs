@@ -30,7 +30,7 @@ use llmgw_core::{
         is_declared, is_let_in,
     },
     error::{Chain, Code, Coded},
-    id::{EngineName, ModelName},
+    id::ModelName,
     reason::render,
     route::Waiting,
     store::{Epoch, StoreError, StoredModel, Write},
@@ -49,7 +49,7 @@ use crate::{
         snapshot::{Entry, Snapshot},
     },
     planner::{self, Wanted},
-    reconcile::Inputs,
+    reconcile::{Inputs, Wish},
     whatif::what_if,
 };
 
@@ -66,7 +66,7 @@ impl Catalog for ControllerHandle {
             let _one_at_a_time = shared.writes.lock().await;
             let snapshot = shared.snapshot();
             let existing = snapshot.entries.values().map(|entry| &entry.model);
-            let model = check_addition(definition, existing)?;
+            let model = check_addition(definition, existing, &snapshot.pools)?;
             check_engines(&model, &snapshot.engines)?;
             let model = StoredModel {
                 model,
@@ -471,12 +471,13 @@ const ATTEMPT_DEADLINE: Duration = Duration::from_secs(2);
 const ATTEMPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Refuses a model whose engine no node is to have: it could never run.
-fn check_engines(model: &Model, wanted: &[EngineName]) -> Result<(), ControlError> {
+fn check_engines(model: &Model, wanted: &[Wish]) -> Result<(), ControlError> {
     for (index, profile) in model.profiles().iter().enumerate() {
         let name = &profile.engine;
         let is_known = KNOWN_ENGINES.contains(&name.as_str());
         // Who was told of no engine at all places by what nodes say that they have.
-        if wanted.contains(name) || (is_known && wanted.is_empty()) {
+        let is_wanted = wanted.iter().any(|wish| wish.engine == *name);
+        if is_wanted || (is_known && wanted.is_empty()) {
             continue;
         }
         let (problem, hint) = if is_known {

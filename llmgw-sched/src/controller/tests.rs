@@ -79,15 +79,33 @@ async fn reading(
     reader: Option<Arc<dyn WeightsReader>>,
 ) -> Running {
     let config = ControllerConfig {
+        declared,
+        ..alone()
+    };
+    started(config, store, clock, reader).await
+}
+
+/// Of a controller that is told of nothing.
+fn alone() -> ControllerConfig {
+    ControllerConfig {
         holder: "test".into(),
         version: "0".into(),
         lease_ttl: Duration::from_secs(9),
         settle: Duration::ZERO,
-        declared,
+        declared: Vec::new(),
         engines: Vec::new(),
+        pools: Pools::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
-    };
+    }
+}
+
+async fn started(
+    config: ControllerConfig,
+    store: Arc<MemoryStore>,
+    clock: Arc<dyn Clock>,
+    reader: Option<Arc<dyn WeightsReader>>,
+) -> Running {
     let deps = ControllerDeps {
         store: Arc::clone(&store) as Arc<dyn Store>,
         clock,

@@ -75,6 +75,7 @@ pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
                     gpus_free: known.get(id).and_then(|node| node.gpus_free()),
                     replicas: given.count(),
                     models_on_disk: models_on_disk(&models, node),
+                    pools: snapshot.pools.of(&node.facts.labels),
                     state: node_state(snapshot, *id, node, now),
                     state_reason: snapshot
                         .orders
@@ -95,6 +96,7 @@ struct NodeSums {
     gpus_free: Option<usize>,
     replicas: usize,
     models_on_disk: Option<Vec<ModelName>>,
+    pools: Vec<String>,
     state: NodeState,
     state_reason: Option<String>,
 }
@@ -160,6 +162,7 @@ fn node_view(id: NodeId, node: &ObservedNode, sums: NodeSums, now: Duration) -> 
         state_reason: sums.state_reason,
         probed: true,
         labels: facts.labels.clone(),
+        pools: sums.pools,
         os: facts.os.clone(),
         arch: facts.arch.clone(),
         cpu_cores: facts.cpu.as_ref().map(|cpu| cpu.cores),
@@ -321,6 +324,7 @@ fn replica_view(
         id,
         model: given.spec.model.clone(),
         profile: given.spec.profile.name.clone(),
+        pool: given.spec.profile.needs.pool.clone(),
         // A model or profile that is gone does not make a replica stale: other states say that.
         stale: current.is_some_and(|current| current != given.spec.fingerprint),
         state,

@@ -107,17 +107,20 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
     });
     Fleet {
         nodes: nodes.collect(),
+        pools: intent.pools.by_name().clone(),
         holds: intent.orders.holds(intent.at).map(Into::into).collect(),
-        ..Fleet::default()
     }
 }
 
 /// How far a node is with each engine; one that it should have and has not spoken of yet is pending.
 fn engines(intent: &Intent, node: &ObservedNode) -> BTreeMap<EngineName, ProvisionState> {
+    let labels = &node.facts.labels;
+    let is_in = |pool: &String| intent.pools.has(pool, labels);
     let wanted = intent
         .engines
         .iter()
-        .map(|name| (name.clone(), ProvisionState::Pending));
+        .filter(|wish| wish.pool.as_ref().is_none_or(is_in))
+        .map(|wish| (wish.engine.clone(), ProvisionState::Pending));
     let told = node.provision.iter();
     let told = told.map(|provision| (provision.engine.clone(), provision.state.clone()));
     wanted.chain(told).collect()

@@ -115,16 +115,17 @@ impl<'s> Scene<'s> {
 
     /// Whether an operator wants nothing placed or moved there.
     pub(super) fn is_held(&self, node: NodeId) -> bool {
-        let facility = || {
-            let heard = self.observed.nodes.get(&node)?;
-            heard.facts.labels.get(FACILITY)
-        };
+        let heard = self.observed.nodes.get(&node);
+        let labels = heard.map(|heard| &heard.facts.labels);
         let mut holds = self.intent.orders.holds(self.intent.at);
         holds.any(|hold| match &hold.scope {
             HoldScope::Node(held) => *held == node,
-            HoldScope::Facility(name) => facility() == Some(name),
-            // The loop knows of no pools yet: they come with the settings of a cluster.
-            HoldScope::Pool(_) => false,
+            HoldScope::Facility(name) => {
+                labels.is_some_and(|labels| labels.get(FACILITY) == Some(name))
+            }
+            HoldScope::Pool(name) => {
+                labels.is_some_and(|labels| self.intent.pools.has(name, labels))
+            }
         })
     }
 

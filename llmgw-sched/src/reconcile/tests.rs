@@ -22,6 +22,7 @@ mod demand;
 mod drain;
 mod machines;
 mod parking;
+mod pools;
 mod properties;
 mod roll;
 mod silence;

@@ -226,13 +226,13 @@ pub(super) async fn engines(
             };
             let chosen = control.engines.choose(request).await?;
             format.show(&EngineChosen { chosen }, |answer| {
-                format!("every node is to have {}\n", tables::wish(&answer.chosen))
+                format!("{}\n", tables::wish(&answer.chosen))
             })
         }
         Some(EnginesOrder::Unset { name }) => {
             let lifted = control.engines.unchoose(&name).await?;
             format.show(&lifted, |answer| match &answer.wanted {
-                Some(wanted) => format!("every node is to have {} again\n", tables::wish(wanted)),
+                Some(wanted) => format!("{} again\n", tables::wish(wanted)),
                 None => format!("{} is wanted no more\n", answer.lifted),
             })
         }

@@ -100,8 +100,11 @@ pub(super) fn engines(engines: &[EngineView], messages: Messages) -> String {
         let wish = wanted.as_ref().map_or_else(
             || "not wanted".to_owned(),
             |wanted| {
+                let pool = wanted.pool.as_ref();
+                let pool = pool.map(|pool| format!(", in pool {pool}"));
                 let by = chosen.as_ref().map(|by| format!(", chosen by {}", by.by));
-                format!("{}{}", build(wanted), by.unwrap_or_default())
+                let (pool, by) = (pool.unwrap_or_default(), by.unwrap_or_default());
+                format!("{}{pool}{by}", build(wanted))
             },
         );
         if nodes.is_empty() {
@@ -141,9 +144,13 @@ pub(super) fn engines(engines: &[EngineView], messages: Messages) -> String {
     )
 }
 
-/// An engine as it is wanted, in a few words.
+/// Who is to have an engine, and how.
 pub(super) fn wish(wanted: &WantedEngine) -> String {
-    format!("{} by {}", wanted.name, build(wanted))
+    let whose = match &wanted.pool {
+        Some(pool) => format!("every node of pool {pool}"),
+        None => "every node".to_owned(),
+    };
+    format!("{whose} is to have {} by {}", wanted.name, build(wanted))
 }
 
 fn build(wanted: &WantedEngine) -> String {

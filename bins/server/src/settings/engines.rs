@@ -3,6 +3,7 @@
 //! ```yaml
 //! engines:
 //!   llamacpp:
+//!     pool: fast               # which nodes should have it; all, when left out
 //!     version: b10991          # the one that this release was checked against, when left out
 //!     source: github           # auto, github, wheel, mirror, path
 //!     variant: cpu             # the one that fits each node, when left out
@@ -32,6 +33,8 @@ use super::LLAMACPP;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EngineSettings {
+    /// Which nodes should have it: those of this pool, or all.
+    pool: Option<String>,
     /// Which version.
     version: Option<String>,
     /// Where builds come from.
@@ -82,6 +85,16 @@ pub(super) struct Wrong {
 impl EngineSettings {
     /// What nodes are told; `path` is where these settings stand.
     pub(super) fn wanted(
+        mut self,
+        name: &EngineName,
+        path: &str,
+    ) -> Result<WantedEngine, DefinitionError> {
+        let pool = self.pool.take();
+        let wanted = self.wanted_anywhere(name, path)?;
+        Ok(WantedEngine { pool, ..wanted })
+    }
+
+    fn wanted_anywhere(
         self,
         name: &EngineName,
         path: &str,

@@ -31,6 +31,9 @@ pub struct NodeView {
     pub probed: bool,
     /// The operator's own marks.
     pub labels: BTreeMap<String, String>,
+    /// The pools that these make it one of, sorted.
+    #[serde(default)]
+    pub pools: Vec<String>,
     /// The operating system; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<Os>,

@@ -34,6 +34,7 @@ use crate::{
         catalog::{Model, ModelDefinition, Profile},
         node::NodeState,
         order::{Order, Orders, StoredOrder, Subject},
+        pool::Pools,
         replica::ReplicaState,
         scaling::Scaling,
         weights::Sha256Digest,
@@ -74,6 +75,7 @@ pub(super) struct State {
     pub(super) tokens: BTreeMap<TokenId, TokenView>,
     pub(super) logs: BTreeMap<ReplicaId, Written>,
     frozen: Option<Frozen>,
+    pub(super) pools: Pools,
     pub(super) failure: Option<ControlError>,
 }
 
@@ -149,6 +151,11 @@ impl MemoryControl {
     /// Shows these weights that no model refers to from now on, by node, then by digest.
     pub fn set_orphans(&self, orphans: Vec<OrphanView>) {
         self.lock().orphans = orphans;
+    }
+
+    /// Has these pools from now on.
+    pub fn set_pools(&self, pools: Pools) {
+        self.lock().pools = pools;
     }
 
     /// Moves nothing from now on, for these nodes, until it is thawed.
@@ -371,6 +378,7 @@ impl Fleet for MemoryControl {
         let state = self.answering()?;
         let mut nodes = state.nodes.clone();
         for node in &mut nodes {
+            node.pools = state.pools.of(&node.labels);
             if let Some(order) = state.orders.node(node.id) {
                 if node.state != NodeState::Lost {
                     node.state = order.duty.into();
@@ -517,6 +525,7 @@ impl Settings for MemoryControl {
         Ok(SettingsView {
             models: declared.map(|kept| kept.model.clone().into()).collect(),
             engines: super::orders::settings_engines(),
+            pools: state.pools.by_name().clone(),
             placement_policy: "scarcity".to_owned(),
             evict_weights: false,
             mirror: None,

@@ -68,7 +68,7 @@ impl Holds for MemoryControl {
     async fn hold(&self, request: HoldRequest) -> Result<HoldView, ControlError> {
         let mut state = self.answering()?;
         let knows = |node| state.nodes.iter().any(|known| known.id == node);
-        let hold = check_hold(request, knows, Timestamp(0))?;
+        let hold = check_hold(request, knows, &state.pools, Timestamp(0))?;
         let subject = Subject::Hold(hold.name.clone());
         state.note(self.actor(), "hold.set", hold.name.as_str());
         state.put(self.actor(), Order::Hold(hold));

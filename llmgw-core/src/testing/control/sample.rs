@@ -106,6 +106,7 @@ fn well() -> NodeView {
         state_reason: None,
         probed: true,
         labels: BTreeMap::from([("facility".to_owned(), "north".to_owned())]),
+        pools: Vec::new(),
         os: Some(Os {
             id: "debian".to_owned(),
             version: Some("12".to_owned()),
@@ -184,6 +185,7 @@ fn old() -> NodeView {
         state_reason: None,
         probed: false,
         labels: BTreeMap::new(),
+        pools: Vec::new(),
         os: None,
         arch: "aarch64".to_owned(),
         cpu_cores: None,
@@ -217,6 +219,7 @@ fn serving() -> ReplicaView {
         id: replica_id(1),
         model: ours("smollm2-135m"),
         profile: ours("default"),
+        pool: None,
         stale: false,
         state: ReplicaState::Ready,
         node: node_id(1),

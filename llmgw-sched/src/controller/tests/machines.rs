@@ -1,6 +1,9 @@
 //! What agents find on their machines, as operators see it and as it is placed on.
 
-use llmgw_core::cluster::node::{Disk, Fabric, Gpu};
+use llmgw_core::cluster::{
+    engine::EngineSource,
+    node::{Disk, Fabric, Gpu},
+};
 
 use super::*;
 
@@ -103,5 +106,51 @@ async fn nodes_that_fell_silent_at_once_freeze_moves_until_an_operator_gives_the
     let log = running.handle.audit(0, 10).await.unwrap();
     assert_eq!((log[0].action.as_str(), log.len()), ("fleet.thaw", 1));
     assert_eq!(log[0].subject, thawed.subject());
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_of_a_pool_is_told_to_its_nodes_alone_and_views_say_who_is_in_it() {
+    let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::starting_at(Timestamp(0)));
+    let labels = [("gpu".to_owned(), "h200".to_owned())];
+    let pooled = |name: &str, pool: Option<&str>| WantedEngine {
+        pool: pool.map(str::to_owned),
+        ..WantedEngine::new(name.parse().unwrap(), EngineSource::Auto)
+    };
+    let pools = [("fast".to_owned(), labels.clone().into())];
+    let config = ControllerConfig {
+        engines: vec![pooled("llamacpp", None), pooled("vllm", Some("fast"))],
+        pools: Pools::checked(pools.into()).unwrap(),
+        declared: vec![
+            serde_json::from_value(serde_json::json!({
+                "name": "m", "source": "file:/m.gguf", "profiles": [{"memory": "1GiB", "pool": "fast"}],
+            }))
+            .unwrap(),
+        ],
+        ..alone()
+    };
+    let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
+    let running = started(config, store, clock, None).await;
+    let mut slow = running.agent().await;
+    slow.report(ReplicaState::Ready).await;
+    let told = slow.told().await;
+    assert_eq!((told.engines.len(), told.replicas.len()), (1, 0));
+    let mut fast = running.agent().await;
+    fast.facts.hostname = "fast".into();
+    fast.facts.labels = labels.into();
+    fast.report(ReplicaState::Ready).await;
+    let told = fast.told().await;
+    assert_eq!((told.engines.len(), told.replicas.len()), (2, 1));
+
+    let nodes = running.handle.nodes().await.unwrap();
+    let of: Vec<_> = nodes
+        .iter()
+        .map(|one| (one.hostname.as_str(), one.pools.len()))
+        .collect();
+    assert_eq!(of, [("box", 0), ("fast", 1)]);
+    let replicas = running.handle.replicas(None).await.unwrap();
+    assert_eq!(replicas[0].pool.as_deref(), Some("fast"));
+    let settings = running.handle.settings().await.unwrap();
+    assert_eq!(settings.pools["fast"]["gpu"], "h200");
     running.stop().await;
 }

@@ -13,7 +13,7 @@ impl State {
         origin: Origin,
     ) -> Result<ModelName, ControlError> {
         let existing = self.models.values().map(|kept| &kept.model);
-        let model = check_addition(definition, existing)?;
+        let model = check_addition(definition, existing, &self.pools)?;
         let name = model.name().clone();
         let kept = Kept {
             model,

@@ -32,8 +32,8 @@ use crate::{
     api::{
         admin::{
             Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
-            ModelView, NodeView, OrphanView, Removed, ReplicaView, Retried, Revoked, SettingsView,
-            Summary, UsageBy, UsageView,
+            ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried, Revoked,
+            SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -202,6 +202,16 @@ impl Catalog for AdminClient {
         let url = self.route(&["models"]);
         let Added { added } = self.ask(Method::POST, url, Some(json)).await?;
         Ok(added)
+    }
+
+    async fn replace(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<Replaced, ControlError> {
+        let json = body("the definition", &definition)?;
+        let url = self.route(&["models", name.as_str()]);
+        self.ask(Method::PUT, url, Some(json)).await
     }
 
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {

@@ -28,8 +28,8 @@ pub use self::{
     listing::{engines, jobs},
     logs::{LONGEST_WAIT, LogReader, Logs, unknown_log},
     models::{
-        check_addition, check_pools, check_removal, check_scaling, is_declared, nothing_to_roll,
-        roll_subject,
+        check_addition, check_pools, check_removal, check_replacement, check_scaling, is_declared,
+        nothing_to_roll, roll_subject,
     },
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
@@ -37,7 +37,7 @@ pub use self::{
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView,
+            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView, Replaced,
             ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
@@ -109,6 +109,18 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     /// in a circle and pools that there are not included, and a name or alias that another model has
     /// ([`Code::Conflict`]).
     async fn add(&self, definition: ModelDefinition) -> Result<ModelName, ControlError>;
+
+    /// Defines a model that was added otherwise, whole; it is named by its own name, in both. What runs is stale and stays
+    /// until it is rolled, what was ordered of its scaling stays in force, and a parked model is tried again once what
+    /// failed is defined otherwise.
+    ///
+    /// MUST refuse what [`Catalog::add`] refuses, but for its own names; another name than the definition has
+    /// ([`Code::InvalidRequest`]); an unknown model ([`Code::NotFound`]) and a declared one ([`Code::Conflict`]).
+    async fn replace(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<Replaced, ControlError>;
 
     /// Removes a model by its own name, and starts to stop its replicas.
     ///

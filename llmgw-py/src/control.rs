@@ -181,6 +181,27 @@ impl Client {
         future(py, self.ask_add(from_python("definition", definition)?))
     }
 
+    /// Defines a model that was added otherwise, and gives back how many of its replicas run on as before until it is
+    /// rolled.
+    fn replace(&self, py: Python<'_>, definition: &Bound<'_, PyAny>) -> PyResult<usize> {
+        block(
+            py,
+            self.ask_replace(from_python("definition", definition)?)?,
+        )
+    }
+
+    /// The same, awaited.
+    fn replace_async<'py>(
+        &self,
+        py: Python<'py>,
+        definition: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(
+            py,
+            self.ask_replace(from_python("definition", definition)?)?,
+        )
+    }
+
     /// Removes a model, and stops its replicas.
     fn remove(&self, py: Python<'_>, model: &str) -> PyResult<()> {
         block(py, self.ask_remove(name(model)?))
@@ -286,6 +307,15 @@ impl Client {
     ) -> impl Future<Output = Result<String, Error>> + Send + use<> {
         let admin = self.admin.clone();
         async move { Ok(admin.add(definition).await?.to_string()) }
+    }
+
+    fn ask_replace(
+        &self,
+        definition: ModelDefinition,
+    ) -> Result<impl Future<Output = Result<usize, Error>> + Send + use<>, Error> {
+        let name = name(&definition.name)?;
+        let admin = self.admin.clone();
+        Ok(async move { Ok(admin.replace(&name, definition).await?.stale) })
     }
 
     fn ask_remove(

@@ -40,6 +40,9 @@ async def test_a_model_is_scaled_and_measured(server: Server) -> None:
         assert kept["measured_by"] == "admin"
         assert orders.capacities() == [kept]
         assert orders.logs(DEFINITION["name"]) == []
+        assert client.replace({**DEFINITION, "description": "edited"}) == 0
+        (model,) = client.models()
+        assert (model.description, model.max_replicas) == ("edited", 3)
     finally:
         client.remove(DEFINITION["name"])
 

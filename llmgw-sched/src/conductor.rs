@@ -212,8 +212,12 @@ impl Conductor {
                 self.take_over(epoch, entries, raised, now);
             }
             Event::Added { entry } => {
-                self.state.memory.absolve(entry.model.name());
                 let name = entry.model.name().clone();
+                let known = self.state.entries.get(&name);
+                // What failed is what runs: another description of that forgives nothing.
+                if known.is_none_or(|known| known.definition != entry.definition) {
+                    self.state.memory.absolve(&name);
+                }
                 self.state.entries.insert(name, *entry);
             }
             Event::Removed { model } => self.remove(&model),

@@ -175,6 +175,9 @@ enum Command {
         /// The definition, YAML or JSON; `-` for standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
+        /// Define the model of that name otherwise, which was added before: what runs stays until it is rolled
+        #[arg(long)]
+        replace: bool,
     },
     /// Remove a model that was added, and stop its replicas
     Remove {
@@ -430,9 +433,12 @@ async fn answer(
         Command::Drain(args) => orders::drain(&connection.control()?, format, args).await,
         Command::Thaw => orders::thaw(&connection.control()?, format).await,
         Command::Approve { node } => orders::approve(&connection.control()?, format, &node).await,
-        Command::Add { file } => {
+        Command::Add { file, replace } => {
             // What can't be right is said before anybody is asked.
             let definition = document::read(&file, &DEFINITION)?;
+            if replace {
+                return orders::replace(&connection.control()?, format, definition).await;
+            }
             let added = connection.control()?.catalog.add(definition).await?;
             format.show(&Added { added }, |answer| {
                 format!("added {}\n", answer.added)

@@ -254,6 +254,16 @@ pub struct Explanation {
     pub headline: String,
 }
 
+/// `PUT models/{name}` answers this.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Replaced {
+    /// The model that is defined otherwise now.
+    pub replaced: ModelName,
+    /// Its replicas that run on as it was defined before, until it is rolled.
+    pub stale: usize,
+}
+
 /// `POST models` answers this.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

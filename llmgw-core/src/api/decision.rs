@@ -358,6 +358,12 @@ impl fmt::Display for Leaving {
             Self::LessLoad => "its model has less load than its replicas are for",
             Self::Moved => "its node is draining, and others serve in its place",
             Self::Rolled => "a replica of the new definition serves in its place",
+            Self::MovedByForce => {
+                "its node is draining, there is no room elsewhere, and it was forced to go"
+            }
+            Self::RolledByForce => {
+                "its model is rolled, there is no room beside it for another, and it was forced to go"
+            }
             Self::BackedOut => "the new definition does not work",
             Self::NodeLost => "its node is not heard",
             Self::Vanished => "its node no longer knows it",

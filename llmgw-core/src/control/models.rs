@@ -49,6 +49,26 @@ pub fn check_addition<'a>(
     Ok(model)
 }
 
+/// Checks a definition as [`Catalog::replace`](super::Catalog::replace) must, of a model that is there and was added.
+///
+/// # Errors
+/// What `replace` must answer.
+pub fn check_replacement<'a>(
+    name: &ModelName,
+    definition: ModelDefinition,
+    existing: impl IntoIterator<Item = &'a Model>,
+    pools: &Pools,
+) -> Result<Model, ControlError> {
+    if definition.name != name.as_str() {
+        let short: String = definition.name.chars().take(128).collect();
+        let message = format!("name: {short:?} is not {name}, which is to be replaced");
+        return Err(ControlError::new(Code::InvalidRequest, message)
+            .with_hint("a model keeps its name: add another, and remove this one"));
+    }
+    let others = existing.into_iter().filter(|other| other.name() != name);
+    check_addition(definition, others, pools)
+}
+
 /// Refuses a model one of whose profiles asks for a pool that there is not.
 ///
 /// # Errors

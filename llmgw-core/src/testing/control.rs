@@ -13,6 +13,7 @@ mod ordering;
 mod orders;
 mod pools;
 mod promises;
+mod replacing;
 mod sample;
 mod trial;
 mod verdict;
@@ -71,6 +72,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     promises::unknown_names_are_not_found(fixture).await?;
     fallbacks::a_fallback_is_a_model_and_stays_one(control).await?;
     fallbacks::a_fallback_that_is_no_model_is_refused(fixture).await?;
+    replacing::an_added_model_is_defined_otherwise(fixture).await?;
+    replacing::what_cannot_take_its_place_is_refused(fixture).await?;
     promises::declared_models_stay(fixture).await?;
     promises::aliases_stand_for_their_model(fixture).await?;
     promises::what_fits_nowhere_is_explained(control).await?;

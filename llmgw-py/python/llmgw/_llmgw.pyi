@@ -389,6 +389,14 @@ class Client:
     def add_async(self, definition: Mapping[str, object]) -> asyncio.Future[str]:
         """The same, awaited."""
 
+    def replace(self, definition: Mapping[str, object]) -> int:
+        """Defines a model that was added otherwise, and gives back how many of its replicas run on as before until it is
+        rolled.
+        """
+
+    def replace_async(self, definition: Mapping[str, object]) -> asyncio.Future[int]:
+        """The same, awaited."""
+
     def remove(self, model: str) -> None:
         """Removes a model, and stops its replicas."""
 

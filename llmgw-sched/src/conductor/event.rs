@@ -43,7 +43,7 @@ pub enum Event {
         /// Whether the epoch had to be raised above one that agents have followed.
         raised: bool,
     },
-    /// A model was added to the store.
+    /// A model was added to the store, or is defined otherwise there.
     Added {
         /// The model.
         entry: Box<Entry>,

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use llmgw_core::{
     api::{
         admin::{
-            Explanation, ModelView, NodeView, Origin, ReplicaView, Summary, UsageBy, UsageView,
+            Explanation, ModelView, NodeView, Origin, Replaced, ReplicaView, Summary, UsageBy,
+            UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -27,7 +28,7 @@ use llmgw_core::{
     },
     control::{
         Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal,
-        is_declared, is_let_in,
+        check_replacement, is_declared, is_let_in,
     },
     error::{Chain, Code, Coded},
     id::ModelName,
@@ -84,25 +85,21 @@ impl Catalog for ControllerHandle {
         .await
     }
 
+    async fn replace(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<Replaced, ControlError> {
+        self.replace_model(name, definition).await
+    }
+
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {
         let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         let name = name.clone();
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let snapshot = shared.snapshot();
-            let Some(entry) = snapshot.entries.get(&name) else {
-                return Err(match snapshot.resolve(&name) {
-                    Some(entry) => ControlError::new(
-                        Code::NotFound,
-                        format!("{name} is an alias of {}", entry.model.name()),
-                    )
-                    .with_hint("remove the model by its own name"),
-                    None => ControlError::unknown_model(&name),
-                });
-            };
-            if entry.origin == Origin::Declared {
-                return Err(is_declared(&name));
-            }
+            added(&snapshot, &name)?;
             check_removal(&name, snapshot.entries.values().map(|entry| &entry.model))?;
             // What was ordered of it ends with it: another of its name is another.
             let ordered = Subject::of_model(&name)
@@ -374,6 +371,43 @@ impl Activation for ControllerHandle {
 // === impl ControllerHandle ===
 
 impl ControllerHandle {
+    async fn replace_model(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<Replaced, ControlError> {
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
+        let name = name.clone();
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let snapshot = shared.snapshot();
+            let since = added(&snapshot, &name)?.since;
+            let existing = snapshot.entries.values().map(|entry| &entry.model);
+            let model = check_replacement(&name, definition, existing, &snapshot.pools)?;
+            check_engines(&model, &snapshot.engines)?;
+            let entry = Box::new(Entry::added(model.clone(), since));
+            let stored = StoredModel {
+                model,
+                added_at: since,
+            };
+            let writes = [
+                Write::RemoveModel(name.clone()),
+                Write::AddModel(Box::new(stored)),
+            ];
+            shared
+                .commit(&actor, "model.replace", name.as_str(), &writes)
+                .await?;
+            shared.tell(Event::Added { entry }).await?;
+            let now = shared.clock.monotonic();
+            let replicas = views::replicas(&shared.snapshot(), Some(&name), None, now);
+            Ok(Replaced {
+                replaced: name,
+                stale: replicas.iter().filter(|replica| replica.stale).count(),
+            })
+        })
+        .await
+    }
+
     /// Runs a write to its end even if the caller goes away: the store and the loop must not disagree.
     pub(super) async fn write<T: Send + 'static>(
         &self,
@@ -446,6 +480,25 @@ pub(super) fn known<'s>(
     snapshot
         .resolve(name)
         .ok_or_else(|| ControlError::unknown_model(name))
+}
+
+/// The model of this name, when it was added: by its own name, and not declared.
+fn added<'s>(snapshot: &'s Snapshot, name: &ModelName) -> Result<&'s Entry, ControlError> {
+    let entry = snapshot
+        .entries
+        .get(name)
+        .ok_or_else(|| match snapshot.resolve(name) {
+            Some(entry) => {
+                let own = entry.model.name();
+                ControlError::new(Code::NotFound, format!("{name} is an alias of {own}"))
+                    .with_hint("name the model by its own name")
+            }
+            None => ControlError::unknown_model(name),
+        })?;
+    match entry.origin {
+        Origin::Declared => Err(is_declared(name)),
+        Origin::Added => Ok(entry),
+    }
 }
 
 pub(super) fn from_store(error: &StoreError) -> ControlError {

@@ -10,7 +10,7 @@ use llmgw_core::{
             RollRequest, ScaleRequest, TokenRevoked,
         },
     },
-    cluster::{account::Role, capacity::Measurement, order::HoldScope},
+    cluster::{account::Role, capacity::Measurement, catalog::ModelDefinition, order::HoldScope},
     control::Control,
     id::{EngineName, HoldName, ModelName, NodeId, ProfileName, TokenId},
     terminal::one_line,
@@ -237,6 +237,32 @@ pub(super) async fn engines(
             })
         }
     }
+}
+
+pub(super) async fn replace(
+    control: &Control,
+    format: Format,
+    definition: ModelDefinition,
+) -> Result<Shown, Failure> {
+    let name: ModelName = definition
+        .name
+        .parse()
+        .map_err(|error| Failure::new(Cause::Usage, format!("name: {error}")))?;
+    let replaced = control.catalog.replace(&name, definition).await?;
+    format.show(&replaced, |answer| {
+        let name = &answer.replaced;
+        match answer.stale {
+            0 => format!("replaced {name}\n"),
+            1 => {
+                format!("replaced {name}; 1 replica runs as before until `llmgw ctl roll {name}`\n")
+            }
+            more => {
+                format!(
+                    "replaced {name}; {more} replicas run as before until `llmgw ctl roll {name}`\n"
+                )
+            }
+        }
+    })
 }
 
 pub(super) async fn scale(

@@ -11,7 +11,7 @@ use llmgw_core::{
         admin::{Added, Explanation, ModelView, Removed, Retried},
         orders::{CapacityRequest, RollRequest},
     },
-    cluster::{capacity::Capacity, catalog::ModelDefinition},
+    cluster::catalog::ModelDefinition,
     control::ControlError,
     error::Code,
 };
@@ -75,19 +75,24 @@ pub(super) async fn act(
     }
 }
 
-/// `PUT models/{name}/capacity`.
+/// `PUT models/{name}`, and `PUT models/{name}/capacity`.
 pub(super) async fn put(
     Asked(control): Asked,
     uri: Uri,
     ModelPath(path): ModelPath,
     request: Request,
-) -> Result<Json<Capacity>, Refusal> {
-    let Some((name, "capacity")) = parted(&path, &uri) else {
-        return Err(unknown_path(uri).await);
-    };
-    let JsonBody(CapacityRequest { measurement }) = JsonBody::from_request(request, &()).await?;
-    let name = model_name("name", name)?;
-    Ok(Json(control.capacities.record(&name, measurement).await?))
+) -> Result<Response, Refusal> {
+    if let Some((name, "capacity")) = parted(&path, &uri) {
+        let JsonBody(CapacityRequest { measurement }) =
+            JsonBody::from_request(request, &()).await?;
+        let name = model_name("name", name)?;
+        let kept = control.capacities.record(&name, measurement).await?;
+        return Ok(Json(kept).into_response());
+    }
+    let JsonBody(definition) = JsonBody::<ModelDefinition>::from_request(request, &()).await?;
+    let name = model_name("name", &path)?;
+    let replaced = control.catalog.replace(&name, definition).await?;
+    Ok(Json(replaced).into_response())
 }
 
 /// A name and what stands behind it. The path as it was sent decides: in `a%2Fretry` the slash belongs to a name.

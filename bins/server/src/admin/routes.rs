@@ -10,8 +10,8 @@ use llmgw_core::{
     api::{
         admin::{
             Added, CollectRequest, CreatedKey, EngineView, Explanation, JobView, KeyRequest,
-            KeyView, ModelView, NodeView, OrphanView, Removed, ReplicaView, Retried, Revoked,
-            SettingsView, Summary, UsageView,
+            KeyView, ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried,
+            Revoked, SettingsView, Summary, UsageView,
         },
         decision::Decision,
         log::LogPart,
@@ -350,6 +350,13 @@ pub(super) fn table() -> Table {
         .may_take::<RollRequest>()
         .answers::<Rolled>()
         .put("/api/v1/models/{*name}", Operator, "", models::put)
+        .told(
+            "PUT",
+            "/api/v1/models/{name}",
+            "Define a model that was added otherwise",
+        )
+        .takes::<ModelDefinition>()
+        .answers::<Replaced>()
         .told(
             "PUT",
             "/api/v1/models/{name}/capacity",

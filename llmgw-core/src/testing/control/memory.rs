@@ -17,7 +17,7 @@ use crate::{
     api::{
         admin::{
             CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
-            ProfileView, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
+            ProfileView, Replaced, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -41,9 +41,9 @@ use crate::{
     },
     control::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
-        Tenancy, check_addition, check_key_name, check_node_order, check_removal, check_scaling,
-        chosen_orphans, collected, is_declared, is_let_in, jobs, named_node, node_subject,
-        nothing_frozen, nothing_to_roll, roll_subject,
+        Tenancy, check_addition, check_key_name, check_node_order, check_removal,
+        check_replacement, check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs,
+        named_node, node_subject, nothing_frozen, nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -221,6 +221,28 @@ impl Catalog for MemoryControl {
         let name = state.keep(definition, Origin::Added)?;
         state.note(self.actor(), "model.add", &name.to_string());
         Ok(name)
+    }
+
+    async fn replace(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<Replaced, ControlError> {
+        let mut state = self.answering()?;
+        let (model, is_other) = state.replacement(name, definition)?;
+        state.note(self.actor(), "model.replace", name.as_str());
+        if let Some(kept) = state.models.get_mut(name) {
+            kept.failures = if is_other { 0 } else { kept.failures };
+            kept.model = model;
+        }
+        let own = state.replicas.iter_mut();
+        for replica in own.filter(|replica| replica.model == *name) {
+            replica.stale |= is_other;
+        }
+        Ok(Replaced {
+            replaced: name.clone(),
+            stale: state.of(name).filter(|replica| replica.stale).count(),
+        })
     }
 
     async fn remove(&self, name: &ModelName) -> Result<(), ControlError> {

@@ -1,9 +1,10 @@
 //! What a control plane in memory keeps, and how it shows it.
 
 use super::{
-    super::trial::trial, AuditEntry, ChainHead, ControlError, Kept, ModelDefinition, ModelName,
-    ModelView, NewAuditEntry, Order, Origin, Profile, ProfileView, ReplicaState, ReplicaView,
-    Scaled, Scaling, State, StoredOrder, Timestamp, check_addition, render,
+    super::trial::trial, AuditEntry, ChainHead, ControlError, Kept, Model, ModelDefinition,
+    ModelName, ModelView, NewAuditEntry, Order, Origin, Profile, ProfileView, ReplicaState,
+    ReplicaView, Scaled, Scaling, State, StoredOrder, Timestamp, check_addition, check_replacement,
+    is_declared, render,
 };
 
 impl State {
@@ -23,6 +24,24 @@ impl State {
         };
         self.models.insert(name.clone(), kept);
         Ok(name)
+    }
+
+    /// The model that takes the place of one, and whether it runs otherwise.
+    pub(super) fn replacement(
+        &self,
+        name: &ModelName,
+        definition: ModelDefinition,
+    ) -> Result<(Model, bool), ControlError> {
+        let unknown = || ControlError::unknown_model(name);
+        let kept = self.models.get(name).ok_or_else(unknown)?;
+        if kept.origin == Origin::Declared {
+            return Err(is_declared(name));
+        }
+        let existing = self.models.values().map(|kept| &kept.model);
+        let model = check_replacement(name, definition, existing, &self.pools)?;
+        let (old, new) = (&kept.model, &model);
+        let is_other = (old.weights(), old.profiles()) != (new.weights(), new.profiles());
+        Ok((model, is_other))
     }
 
     pub(in crate::testing::control) fn note(&mut self, actor: &str, action: &str, subject: &str) {

@@ -183,7 +183,7 @@ pub struct ReplicaView {
     pub state_since: Option<Timestamp>,
     /// Calls that it is answering now.
     pub in_flight: u64,
-    /// Seconds since it answered a call; -1 when that is not known.
+    /// Whole seconds since it was last at work, loading included; -1 while its node has not told of it.
     #[serde(default = "never_reported")]
     pub idle_seconds: i64,
     /// Why it failed.

@@ -336,8 +336,12 @@ fn replica_view(
         measured: status.and_then(|status| status.measured.clone()),
         state_since: status.map(|status| status.since),
         in_flight,
-        // What it answers now is not idle; when it answered last, nobody tells yet.
-        idle_seconds: if in_flight > 0 { 0 } else { -1 },
+        idle_seconds: match status {
+            // A call that has come since the last step.
+            _ if in_flight > 0 => 0,
+            Some(_) => seconds(now.saturating_sub(given.used_at)),
+            None => -1,
+        },
         error: status.and_then(|status| status.error.clone()),
         log_tail: status
             .map(|status| status.log_tail.clone())
@@ -352,6 +356,11 @@ fn replica_view(
     };
     view.shards = vec![view.only_shard(given.spec.gpus.clone())];
     view
+}
+
+/// Whole seconds, as far as a number has them.
+fn seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The last lines of the engines of a model, as far as nodes have told them.

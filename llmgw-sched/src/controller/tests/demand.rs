@@ -1,6 +1,9 @@
 //! Models on demand, as the gateway asks for them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use futures_util::future::join_all;
+use llmgw_core::{control::Traffic, id::ReplicaId};
 
 use super::*;
 
@@ -92,5 +95,58 @@ async fn a_model_that_is_switched_off_says_so() {
     let waiting = routes.borrow().resolve("m").unwrap().waiting.clone();
     let expected = Waiting::Off("m is switched off: it is to have no replicas".into());
     assert_eq!(waiting, expected);
+    running.stop().await;
+}
+
+/// A gateway that has given every replica so many calls, of which some are under way.
+#[derive(Debug, Default)]
+struct Counting {
+    given: AtomicU64,
+    under_way: AtomicU64,
+}
+
+impl Traffic for Counting {
+    fn outstanding(&self, _: ReplicaId) -> u64 {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    fn calls(&self, _: ReplicaId) -> (u64, u64) {
+        (self.given.load(Ordering::Relaxed), 0)
+    }
+
+    fn waiting(&self, _: &ModelName) -> u64 {
+        0
+    }
+
+    fn requests(&self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_says_for_how_long_it_has_been_idle() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let calls = Arc::new(Counting::default());
+    running
+        .handle
+        .observe_traffic(Arc::clone(&calls) as Arc<dyn Traffic>);
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    agent.told().await;
+    let idle = async || running.handle.replicas(None).await.unwrap()[0].idle_seconds;
+    assert_eq!(idle().await, -1, "its node has not told of it");
+    agent.report(ReplicaState::Ready).await;
+    routed(&running.handle, "m", 1).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let before = idle().await;
+    assert!((6..=8).contains(&before), "{before}");
+    calls.under_way.store(1, Ordering::Relaxed);
+    assert_eq!(idle().await, 0, "at work");
+    // A call that has come and gone between two steps counts too.
+    calls.under_way.store(0, Ordering::Relaxed);
+    calls.given.store(1, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let after = idle().await;
+    assert!((1..=3).contains(&after), "{after}");
     running.stop().await;
 }

@@ -41,6 +41,7 @@ use llmgw_core::{
 use llmgw_sched::{
     controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle},
     planner::policy::PolicyName,
+    reconcile::Pacing,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{
@@ -130,6 +131,7 @@ async fn measure(args: &Args, joining: mpsc::Receiver<DuplexStream>) -> anyhow::
         declared: Vec::new(),
         engines: Vec::new(),
         pools: Pools::default(),
+        pacing: Pacing::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

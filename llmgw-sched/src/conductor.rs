@@ -59,7 +59,7 @@ pub use self::{
 };
 use crate::{
     planner::policy::PolicyName,
-    reconcile::{Action, Calls, Intent, Memory, ObservedNode, Wish, lacks, step},
+    reconcile::{Action, Calls, Intent, Memory, ObservedNode, Pacing, Wish, lacks, step},
 };
 
 /// What a conductor begins with.
@@ -71,6 +71,8 @@ pub struct Setup {
     pub engines: Vec<WantedEngine>,
     /// Pools of nodes, by the settings.
     pub pools: Pools,
+    /// How fast to follow what is asked for.
+    pub pacing: Pacing,
     /// What operators have ordered, and the loop itself.
     pub orders: Orders,
     /// Which policy places.
@@ -123,6 +125,7 @@ impl Conductor {
             entries,
             engines,
             pools,
+            pacing,
             orders,
             policy,
             weights,
@@ -139,6 +142,7 @@ impl Conductor {
                 memory,
                 orders: Arc::new(orders),
                 pools: Arc::new(pools),
+                pacing,
                 policy,
                 weights_orders: weights,
                 ..Snapshot::default()

@@ -66,7 +66,7 @@ use crate::{
     },
     lease::Elector,
     planner::policy::PolicyName,
-    reconcile::Memory,
+    reconcile::{Memory, Pacing},
 };
 
 /// What a controller is told.
@@ -86,6 +86,8 @@ pub struct ControllerConfig {
     pub engines: Vec<WantedEngine>,
     /// Pools of nodes.
     pub pools: Pools,
+    /// How fast to follow what is asked for.
+    pub pacing: Pacing,
     /// Which policy places.
     pub policy: PolicyName,
     /// What nodes are to do about weights; what is collected is ordered later.
@@ -227,6 +229,7 @@ impl ControllerConfig {
             declared,
             engines,
             pools,
+            pacing,
             policy,
             weights,
         } = self;
@@ -310,6 +313,7 @@ impl ControllerConfig {
             entries,
             engines,
             pools,
+            pacing,
             orders,
             policy,
             weights,

@@ -30,6 +30,7 @@ mod force;
 pub mod inputs;
 mod leave;
 pub mod memory;
+mod pacing;
 mod parking;
 mod place;
 pub mod roll;
@@ -66,6 +67,7 @@ pub use self::{
     fleet::fleet,
     inputs::{Inputs, lacks},
     memory::{Assignment, History, Memory},
+    pacing::Pacing,
 };
 use self::{
     arrive::{absolve, adopt, let_go, take_in_failures},
@@ -89,6 +91,8 @@ pub struct Intent {
     pub engines: Vec<Wish>,
     /// Pools of nodes.
     pub pools: Arc<Pools>,
+    /// How fast to follow what is asked for.
+    pub pacing: Pacing,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is known of the weights of models.
@@ -271,7 +275,8 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
     };
     let mut options = intent.options();
     // Room is made by what nobody asks for now, and not a second time for the same model.
-    options.evict_after_seconds = scene.may_move().then_some(EVICT_AFTER.as_secs());
+    let idle = intent.pacing.evict_idle_after.as_secs();
+    options.evict_after_seconds = scene.may_move().then_some(idle);
     options.spared = working.room.values().cloned().collect();
     let (placements, reports) = if scene.is_settled() {
         place(&scene, &inputs, &options)
@@ -324,8 +329,6 @@ pub(crate) fn state_of(
 
 /// Seven heartbeats: a node that is only slow is not lost.
 const LOST_AFTER: Duration = Duration::from_secs(15);
-/// How long a replica on demand must be idle before another model may have its room.
-const EVICT_AFTER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

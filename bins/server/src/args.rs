@@ -138,6 +138,8 @@ impl ServerArgs {
             api_key_file: self.api_key_file,
             engines: settings.wanted_engines(),
             pools: settings.pools,
+            pacing: settings.pacing,
+            queue: settings.queue,
             policy: settings.policy,
             weights: settings.weights,
             models: settings.models,

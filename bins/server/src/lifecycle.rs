@@ -21,7 +21,7 @@ use llmgw_core::{
 use llmgw_sched::controller::{
     Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
 };
-use llmgw_sched::planner::policy::PolicyName;
+use llmgw_sched::{planner::policy::PolicyName, reconcile::Pacing};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -33,6 +33,7 @@ use crate::{
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
     releases::Releases,
+    settings::QueueBounds,
     signals::Stop,
     weights::{RemoteReader, WeightsSettings},
 };
@@ -58,6 +59,10 @@ pub struct ServerConfig {
     pub engines: Vec<WantedEngine>,
     /// Pools of nodes.
     pub pools: Pools,
+    /// How fast replicas follow what is asked for.
+    pub pacing: Pacing,
+    /// How many calls wait for models on demand, and how long.
+    pub queue: QueueBounds,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is said of weights.
@@ -129,6 +134,8 @@ impl ServerConfig {
             models,
             engines,
             pools,
+            pacing,
+            queue,
             policy,
             weights,
             releases,
@@ -170,6 +177,7 @@ impl ServerConfig {
             declared: models,
             engines,
             pools,
+            pacing,
             policy,
             weights: WeightsOrders {
                 evict: weights.evict,
@@ -201,6 +209,8 @@ impl ServerConfig {
             spool,
             clock,
             open_files,
+            clock,
+            (open_files, queue),
         );
         let agents = match agents_listener {
             None => None,
@@ -456,7 +466,7 @@ fn build_gateway(
     store: Arc<dyn Store>,
     spool: UsageSpool,
     clock: Arc<dyn Clock>,
-    open_files: Option<u64>,
+    (open_files, queue): (Option<u64>, QueueBounds),
 ) -> Gateway {
     let activation: Arc<dyn Activation> = Arc::new(handle.clone());
     let deps = GatewayDeps {
@@ -469,6 +479,7 @@ fn build_gateway(
         clock,
     };
     let mut config = GatewayConfig::default();
+    queue.bound(&mut config);
     config.max_connections = bounded_connections(config.max_connections, open_files);
     let gateway = config.build(deps);
     handle.observe_traffic(Arc::new(GatewayTraffic(gateway.load())));

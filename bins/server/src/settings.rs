@@ -11,6 +11,8 @@
 //!   mine: {command: [/opt/mine/server, --model, "{model}", --port, "{port}"], health: /health}
 //! pools: {fast: {gpu: h200}}
 //! placement: {policy: spread}
+//! scaling: {min_residency: 1m}
+//! queue: {max_total: 2048}
 //! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
 //! ```
 
@@ -32,16 +34,21 @@ use llmgw_core::{
     id::EngineName,
     units::Bytes,
 };
-use llmgw_sched::planner::policy::PolicyName;
+use llmgw_sched::{planner::policy::PolicyName, reconcile::Pacing};
 use serde::{
     Deserialize,
     de::{DeserializeOwned, IgnoredAny},
 };
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
-use self::engines::{EngineSettings, known_engines};
+pub use self::demand::QueueBounds;
+use self::{
+    demand::{QueueFile, ScalingFile},
+    engines::{EngineSettings, known_engines},
+};
 use crate::{data_dir::read_small, fault::Fault, weights::WeightsSettings};
 
+mod demand;
 mod engines;
 
 /// What a settings file says, checked.
@@ -53,6 +60,10 @@ pub struct Settings {
     pub engines: BTreeMap<EngineName, WantedEngine>,
     /// Pools of nodes, by the labels that make a node one of them.
     pub pools: Pools,
+    /// How fast replicas follow what is asked for.
+    pub pacing: Pacing,
+    /// How many calls wait for models on demand, and how long.
+    pub queue: QueueBounds,
     /// Which policy places.
     pub policy: PolicyName,
     /// What is said of weights.
@@ -68,6 +79,10 @@ struct SettingsFile {
     engines: BTreeMap<EngineName, EngineSettings>,
     #[serde(default)]
     pools: BTreeMap<String, Labels>,
+    #[serde(default)]
+    scaling: ScalingFile,
+    #[serde(default)]
+    queue: QueueFile,
     #[serde(default)]
     placement: PlacementSettings,
     #[serde(default)]
@@ -160,6 +175,8 @@ impl Settings {
             models,
             engines,
             pools,
+            pacing: file.scaling.checked().map_err(stray)?,
+            queue: file.queue.checked().map_err(stray)?,
             policy: file.placement.policy,
             weights: file.weights.checked().map_err(|(field, problem, hint)| {
                 wrong(format!("weights.{field}: {problem}"), hint)

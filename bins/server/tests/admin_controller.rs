@@ -24,6 +24,7 @@ use llmgw_core::{
 use llmgw_sched::{
     controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle},
     planner::policy::PolicyName,
+    reconcile::Pacing,
 };
 use llmgw_server::admin::{AdminDeps, serve};
 use serde_json::json;
@@ -70,6 +71,7 @@ async fn controller() -> Running {
         declared: vec![declared()],
         engines: Vec::new(),
         pools: Pools::checked(pools.into()).unwrap(),
+        pacing: Pacing::default(),
         weights: WeightsOrders::default(),
         policy: PolicyName::default(),
     };

@@ -17,6 +17,7 @@ use llmgw_core::{
 use llmgw_sched::{
     controller::{ControllerConfig, ControllerDeps, ControllerHandle},
     planner::policy::PolicyName,
+    reconcile::Pacing,
 };
 use llmgw_server::admin::{AdminDeps, Operation, RoleTokens, operations, router, serve};
 use tokio::net::TcpListener;
@@ -45,6 +46,7 @@ async fn serving(store: MemoryStore) -> Serving {
         declared: Vec::new(),
         engines: Vec::new(),
         pools: Pools::default(),
+        pacing: Pacing::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

@@ -28,7 +28,7 @@ use crate::{
     journal::Journal,
     planner::{policy::PolicyName, sizes::Sizes},
     reconcile::{
-        self, Definition, Inputs, Intent, Memory, Observed, Wish,
+        self, Definition, Inputs, Intent, Memory, Observed, Pacing, Wish,
         standing::{self, Trial},
     },
 };
@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub engines: Vec<Wish>,
     /// Pools of nodes.
     pub pools: Arc<Pools>,
+    /// How fast the loop follows what is asked for.
+    pub pacing: Pacing,
     /// Which policy places.
     pub policy: PolicyName,
     /// What operators have ordered besides which models there are.
@@ -97,6 +99,7 @@ impl Snapshot {
             models: models.collect(),
             engines: self.engines.clone(),
             pools: Arc::clone(&self.pools),
+            pacing: self.pacing,
             policy: self.policy,
             sizes: Arc::clone(&self.sizes),
             orders: Arc::clone(&self.orders),

@@ -95,6 +95,7 @@ fn alone() -> ControllerConfig {
         declared: Vec::new(),
         engines: Vec::new(),
         pools: Pools::default(),
+        pacing: Pacing::default(),
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     }

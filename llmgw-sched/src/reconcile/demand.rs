@@ -2,7 +2,7 @@
 //!
 //! Load is the calls that its replicas are answering and those that wait for one. It is held against the slots of the
 //! replicas (`parallel` of the profile each runs with). Replicas are added once there has been more load than slots for
-//! [`UP_AFTER`] while all replicas served, so that a peak adds none and a start is never answered with another. They
+//! [`Pacing::scale_up_after`](super::Pacing::scale_up_after) while all replicas served, so that a peak adds none and a start is never answered with another. They
 //! are taken away after the model's `idle_timeout` of less need, down to the most that was needed in all of that time:
 //! the *stabilization window* of Kubernetes' horizontal autoscaler, which also scales to the highest of the window.
 //! Less need is counted at seven tenths of the slots, so that what is left has room to spare and the next call does not add
@@ -117,7 +117,8 @@ impl Demand {
     }
 
     /// What the target should be from now, and why; `None` when it is right.
-    fn decide(&self, model: &Model, now: Duration, may_stop: bool) -> Option<(u32, ScaleReason)> {
+    fn decide(&self, model: &Model, scene: &Scene<'_>) -> Option<(u32, ScaleReason)> {
+        let (now, may_stop) = (scene.now, scene.may_move());
         let scaling = model.scaling();
         let current = self.target.clamp(scaling.min(), scaling.max());
         let since = |at: Duration| now.saturating_sub(at).as_secs();
@@ -126,7 +127,7 @@ impl Demand {
             return Some((1, ScaleReason::Asked { waiting }));
         }
         if let Some(above) = self.above_since
-            && now.saturating_sub(above) >= UP_AFTER
+            && now.saturating_sub(above) >= scene.intent.pacing.scale_up_after
             && current < scaling.max()
         {
             let each = (self.slots / u64::from(current.max(1))).max(1);
@@ -170,7 +171,7 @@ pub(super) fn scale(scene: &Scene<'_>) -> Vec<Action> {
     let models = scene.intent.models.values();
     let decided = models.filter_map(|model| {
         let demand = scene.memory.demands.get(model.name())?;
-        let (to, why) = demand.decide(model, scene.now, scene.may_move())?;
+        let (to, why) = demand.decide(model, scene)?;
         Some(Action::Scale {
             model: model.name().clone(),
             from: scene.memory.target(model),
@@ -186,8 +187,5 @@ pub(super) fn follows_load(model: &Model) -> bool {
     model.scaling().min() < model.scaling().max()
 }
 
-/// How long there must be more load than slots before a replica is added: longer than most peaks, and short beside the
-/// time that an engine takes to load.
-pub const UP_AFTER: Duration = Duration::from_secs(10);
 /// Seven tenths of the slots are counted when replicas are taken away.
 const FILL: (u64, u64) = (7, 10);

@@ -29,14 +29,14 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
     let waits_long = intent.models.keys().any(|model| {
         let demand = memory.demands.get(model);
         let since = demand.and_then(|demand| demand.waiting_since);
-        since.is_some_and(|since| now.saturating_sub(since) >= WAIT_AT_MOST)
+        since.is_some_and(|since| now.saturating_sub(since) >= intent.pacing.max_wait)
     });
     // What serves on demand makes room for others: once it has had its turn when it is idle, and when others have
     // waited for long even while it works, so that two models with work for ever take turns.
     let take_turns = |known: &mut FleetReplica, replica: ReplicaId, given: &Assignment| {
         let turn = given.ready_since;
         let has_had_its_turn =
-            turn.is_some_and(|since| now.saturating_sub(since) >= STAYS_AT_LEAST);
+            turn.is_some_and(|since| now.saturating_sub(since) >= intent.pacing.min_residency);
         if !on_demand(&known.model) || !has_had_its_turn {
             return;
         }
@@ -178,8 +178,3 @@ pub(super) fn fleet_fabrics(facts: &NodeFacts) -> Vec<Fabric> {
     let distinct: BTreeSet<Fabric> = named.collect();
     distinct.into_iter().collect()
 }
-
-/// How long a replica on demand serves at least before another model may have its room: loading costs about as much.
-const STAYS_AT_LEAST: Duration = Duration::from_secs(30);
-/// How long calls wait at most for a model whose place another one has that is at work, besides what loading takes.
-const WAIT_AT_MOST: Duration = Duration::from_secs(30);

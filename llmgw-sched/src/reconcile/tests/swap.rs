@@ -57,6 +57,24 @@ fn an_idle_model_makes_room_once_it_has_had_its_turn() {
 }
 
 #[test]
+fn a_model_keeps_its_room_for_as_long_as_is_set() {
+    let mut cluster = sharing();
+    cluster.intent.pacing = Pacing {
+        min_residency: seconds(90),
+        max_wait: seconds(5),
+        ..Pacing::default()
+    };
+    cluster.now += 1;
+    ask(&mut cluster, "a", 0);
+    cluster.run(2);
+    ask(&mut cluster, "b", 1);
+    cluster.run(80);
+    assert_eq!(serving(&cluster), ["a"]);
+    cluster.run(15);
+    assert_eq!(serving(&cluster), ["b"]);
+}
+
+#[test]
 fn two_models_with_work_for_ever_take_turns_and_neither_waits_for_long() {
     let mut cluster = sharing();
     let names = ["a", "b"];

@@ -1,0 +1,29 @@
+//! How fast the loop follows what is asked for: bounds against replicas that come and go all the time.
+
+use std::time::Duration;
+
+/// How fast the loop follows what is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pacing {
+    /// How long a replica on demand serves at least before another model may have its room.
+    pub min_residency: Duration,
+    /// How long calls wait at most for a model whose place another one has that is at work, besides what loading takes.
+    pub max_wait: Duration,
+    /// How long a replica on demand must be idle before another model may have its room; counted in whole seconds.
+    pub evict_idle_after: Duration,
+    /// How long there must be more load than slots before a replica is added.
+    pub scale_up_after: Duration,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            // Loading costs about as much.
+            min_residency: Duration::from_secs(30),
+            max_wait: Duration::from_secs(30),
+            evict_idle_after: Duration::from_secs(5),
+            // Longer than most peaks, and short beside the time that an engine takes to load.
+            scale_up_after: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! What the roles answer, from a snapshot.
 
+mod summary;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,10 +9,7 @@ use std::{
 
 use llmgw_core::{
     api::{
-        admin::{
-            InstalledEngine, ModelView, NodeView, ProfileView, ReplicaView, Summary, UnhealthyGpu,
-        },
-        frozen::{Frozen, SilentNode},
+        admin::{InstalledEngine, ModelView, NodeView, ProfileView, ReplicaView, UnhealthyGpu},
         orders::{LogOf, LogView, Scaled},
     },
     cluster::{
@@ -26,29 +25,17 @@ use llmgw_core::{
     reason::{
         Fit,
         remedy::{Awaited, Change, Remedy},
-        render,
     },
     route::Waiting,
     units::Bytes,
 };
 
+pub(super) use self::summary::{Surroundings, frozen, summary};
 use crate::{
     conductor::snapshot::{Entry, Snapshot},
     fleet::FleetNode,
     reconcile::{Assignment, ObservedNode, is_lost},
 };
-
-/// What a summary needs besides the snapshot.
-#[derive(Clone, Debug)]
-pub(super) struct Surroundings {
-    pub(super) version: String,
-    pub(super) epoch: Option<u64>,
-    /// Why the lease could not be taken or kept the last time.
-    pub(super) store_trouble: Option<String>,
-    pub(super) store: String,
-    pub(super) uptime: Duration,
-    pub(super) requests: u64,
-}
 
 pub(super) fn nodes(snapshot: &Snapshot, now: Duration) -> Vec<NodeView> {
     let fleet = snapshot.fleet(now);
@@ -428,161 +415,6 @@ pub(super) fn downloads(snapshot: &Snapshot, model: &ModelName) -> Vec<Remedy> {
         })
     });
     fetching.collect()
-}
-
-pub(super) fn summary(snapshot: &Snapshot, around: Surroundings, now: Duration) -> Summary {
-    let models = models(snapshot, now);
-    let satisfied = |model: &&ModelView| {
-        u64::try_from(model.ready_replicas).unwrap_or(u64::MAX) >= u64::from(model.desired)
-    };
-    let nodes = &snapshot.observed.nodes;
-    let attention = attention(snapshot, &models, &around, now);
-    Summary {
-        version: around.version,
-        leading: around.epoch.is_some(),
-        epoch: around.epoch.unwrap_or(0),
-        store: around.store,
-        uptime_seconds: around.uptime.as_secs(),
-        nodes_ready: nodes.values().filter(|node| !is_lost(node, now)).count(),
-        nodes_total: nodes.len(),
-        models_satisfied: models.iter().filter(satisfied).count(),
-        models_total: models.len(),
-        replicas_ready: models.iter().map(|model| model.ready_replicas).sum(),
-        replicas_total: snapshot.memory.assignments.len(),
-        requests: around.requests,
-        attention,
-        frozen: frozen(snapshot, now),
-    }
-}
-
-/// That nothing is moved, and for which nodes.
-pub(super) fn frozen(snapshot: &Snapshot, now: Duration) -> Option<Frozen> {
-    let frozen = snapshot.memory.frozen.as_ref()?;
-    let silent = frozen.silent.iter().map(|id| SilentNode {
-        hostname: snapshot.hostname(*id),
-        id: *id,
-    });
-    let mut silent: Vec<SilentNode> = silent.collect();
-    silent.sort();
-    Some(Frozen {
-        seconds: now.saturating_sub(frozen.since).as_secs(),
-        silent,
-        of: frozen.of,
-    })
-}
-
-/// What an operator should look at, most pressing first.
-fn attention(
-    snapshot: &Snapshot,
-    models: &[ModelView],
-    around: &Surroundings,
-    now: Duration,
-) -> Vec<String> {
-    let mut lines = Vec::new();
-    if around.epoch.is_none() {
-        lines.push(match &around.store_trouble {
-            Some(trouble) => format!(
-                "this control plane does not lead, for the store can't be used: {trouble}; nothing is placed or \
-                 changed"
-            ),
-            None => "this control plane does not lead: nothing is placed or changed".to_owned(),
-        });
-    }
-    if snapshot.store_was_older {
-        lines.push(
-            "the store was lost or is an older copy, for nodes have followed a later one: models, keys and usage \
-             that it does not hold are lost"
-                .to_owned(),
-        );
-    }
-    lines.extend(frozen(snapshot, now).map(|frozen| frozen.to_string()));
-    if snapshot.observed.nodes.is_empty() {
-        lines.push("no node has joined yet: nothing can be placed".to_owned());
-    }
-    let parked = models.iter().filter(|model| model.parked);
-    lines.extend(parked.map(|model| {
-        let error = model.last_error.as_deref().unwrap_or("no reason was given");
-        format!(
-            "{name} is parked after {} failures: {error}; `llmgw ctl retry {name}` tries it again",
-            model.failures,
-            name = model.name,
-        )
-    }));
-    let failing = models
-        .iter()
-        .filter(|model| !model.parked && model.failures > 0);
-    lines.extend(failing.filter_map(|model| {
-        let error = model.last_error.as_deref()?;
-        let times = if model.failures == 1 {
-            "once".to_owned()
-        } else {
-            format!("{} times in a row", model.failures)
-        };
-        Some(format!("{} has failed {times}: {error}", model.name))
-    }));
-    lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
-    lines.extend(stuck(snapshot, now));
-    lines.extend(stuck_rolls(snapshot));
-    for node in snapshot.observed.nodes.values() {
-        let hostname = &node.facts.hostname;
-        if is_lost(node, now) {
-            lines.push(if node.left {
-                format!("{hostname} has left: its agent was ended")
-            } else {
-                let silent = now.saturating_sub(node.heard_at).as_secs();
-                format!("{hostname} is lost: not heard for {silent} s")
-            });
-        }
-        lines.extend(
-            node.facts
-                .warnings
-                .iter()
-                .map(|warning| format!("{hostname}: {}", warning.text)),
-        );
-    }
-    lines
-}
-
-/// What draining nodes can't give away, and why: it goes on serving there until it has another place.
-fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
-    let assignments = snapshot.memory.assignments.values();
-    let staying = assignments.filter(|given| given.draining.is_none());
-    let stuck = staying.filter_map(|given| {
-        let node = snapshot.observed.nodes.get(&given.node)?;
-        let state = node_state(snapshot, given.node, node, now);
-        let report = snapshot.reports.get(&given.spec.model)?;
-        let nearest = report.nearest.as_ref()?;
-        (state == NodeState::Draining && report.fits.is_none()).then(|| {
-            let (hostname, model) = (&node.facts.hostname, &given.spec.model);
-            let nearest = render::rejection(nearest);
-            let stuck = format!(
-                "{hostname} is draining and keeps {model}: no room for its successor. Nearest: {nearest}"
-            );
-            if snapshot.orders.forces_drain(given.node) {
-                return stuck;
-            }
-            format!("{stuck}; `llmgw ctl drain {hostname} --force` stops it first")
-        })
-    });
-    stuck.collect()
-}
-
-/// Which rolls wait for room, and why: they go on with it, or by force.
-fn stuck_rolls(snapshot: &Snapshot) -> impl Iterator<Item = String> {
-    let rolls = snapshot.memory.rolls.iter();
-    let stuck = rolls.filter(|(_, roll)| roll.ended.is_none());
-    stuck.filter_map(|(model, _)| {
-        let report = snapshot.reports.get(model)?;
-        let nearest = report.nearest.as_ref()?;
-        if report.fits.is_some() || snapshot.orders.forces_roll(model) {
-            return None;
-        }
-        Some(format!(
-            "{model} is rolled, and waits: no room for the successor of a stale replica. Nearest: {}; \
-             `llmgw ctl roll {model} --force` stops the old one first",
-            render::rejection(nearest)
-        ))
-    })
 }
 
 fn of_model<'s>(

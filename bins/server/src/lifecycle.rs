@@ -208,8 +208,6 @@ impl ServerConfig {
             store,
             spool,
             clock,
-            open_files,
-            clock,
             (open_files, queue),
         );
         let agents = match agents_listener {

@@ -14,8 +14,8 @@ use llmgw_core::{
             Revoked, SettingsView, Summary, UsageView,
         },
         decision::Decision,
-        log::LogPart,
         frozen::Thawed,
+        log::LogPart,
         orders::{
             CapacityRequest, CreatedToken, EngineChosen, EngineLifted, EngineRequest, HoldLifted,
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,

@@ -6,8 +6,8 @@ mod remedies;
 mod trial;
 
 use llmgw_core::{
-    cluster::{catalog::Model, engine::ProvisionState},
-    reason::{Check, CheckCount, Fit, Rejection, Report, remedy::Change},
+    cluster::{catalog::Model, engine::ProvisionState, node::NodeState},
+    reason::{Amount, Check, CheckCount, Fit, Reason, Rejection, Report, remedy::Change},
     units::Bytes,
 };
 
@@ -110,19 +110,20 @@ fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
     rejections
 }
 
-/// How far a rejection is from fitting: fewer failing checks, then fewer that nobody can mend on that node, then
-/// fewer that are unknown, then less missing.
+/// How far a rejection is from fitting: fewer failing checks, then fewer that nobody can mend on that node or wants to,
+/// then fewer that are unknown, then less missing.
 fn distance(rejection: &Rejection) -> (usize, usize, usize, Bytes) {
-    let is_of_the_node = |check| {
-        matches!(
-            check,
-            Check::Pool | Check::Labels | Check::Gpus | Check::Fabric
-        )
+    // A node that is being emptied is no place to come nearer to: least of all for what is to leave it.
+    let draining = Amount::Text(NodeState::Draining.as_str().to_owned());
+    let is_of_the_node = |reason: &Reason| match reason.check {
+        Check::Pool | Check::Labels | Check::Gpus | Check::Fabric => true,
+        Check::Node => reason.have.as_ref() == Some(&draining),
+        _ => false,
     };
     let given = rejection
         .reasons
         .iter()
-        .filter(|reason| is_of_the_node(reason.check))
+        .filter(|reason| is_of_the_node(reason))
         .count();
     let unknown = rejection
         .reasons

@@ -305,6 +305,27 @@ fn absurd_sizes_overflow_nothing() {
     assert!(error.to_string().contains("profiles[0].memory"), "{error}");
 }
 
+/// What leaves a node would fit there best of all.
+#[test]
+fn a_node_that_is_emptied_is_not_the_nearest_place_where_another_comes_close() {
+    let model = model("m", 1, &[Bytes::gib(4)]);
+    let drained = FleetNode {
+        state: NodeState::Draining,
+        replicas: vec![FleetReplica::serving(
+            ReplicaId::imagined(1),
+            model.name().clone(),
+            Bytes::gib(4),
+        )],
+        ..node(1, Bytes::gib(64))
+    };
+    let (_, reports) = plan(
+        &fleet_of(vec![drained, node(2, Bytes::gib(3))]),
+        &wanted(&[model]),
+    );
+    let nearest = reports[0].nearest.as_ref().unwrap();
+    assert_eq!(nearest.hostname, "node-2");
+}
+
 /// Twenty nodes must not each believe that they own the filer's last terabyte.
 #[test]
 fn a_shared_disk_is_filled_once_for_all_who_use_it() {

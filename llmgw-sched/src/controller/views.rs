@@ -1,6 +1,7 @@
 //! What the roles answer, from a snapshot.
 
 mod summary;
+mod warnings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -430,3 +431,6 @@ fn ready(snapshot: &Snapshot, name: &ModelName) -> usize {
         .filter(|(_, given)| given.draining.is_none() && given.ready_since.is_some())
         .count()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use llmgw_core::{
     reason::render,
 };
 
-use super::{models, node_state};
+use super::{models, node_state, warnings};
 use crate::{conductor::snapshot::Snapshot, reconcile::is_lost};
 
 /// What a summary needs besides the snapshot.
@@ -133,18 +133,13 @@ fn attention(
                 format!("{hostname} is lost: not heard for {silent} s")
             });
         }
-        lines.extend(
-            node.facts
-                .warnings
-                .iter()
-                .map(|warning| format!("{hostname}: {}", warning.text)),
-        );
     }
+    lines.extend(warnings::told_once(snapshot.observed.nodes.values()));
     lines
 }
 
 /// What draining nodes can't give away, and why: it goes on serving there until it has another place.
-fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
+pub(super) fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
     let assignments = snapshot.memory.assignments.values();
     let staying = assignments.filter(|given| given.draining.is_none());
     let stuck = staying.filter_map(|given| {

@@ -112,6 +112,7 @@ pub(crate) fn read(
     if let Some(wrong) = wanted.check(&fleet).first() {
         return Err(Error::invalid(&format!("wanted.{}", wrong.field), &wrong.problem).into());
     }
+    let wanted = wanted.as_it_runs(&fleet);
     Ok((fleet, wanted))
 }
 

@@ -18,6 +18,8 @@ use crate::{
 
 /// What these changes would do, all together, to a fleet on which this is wanted.
 ///
+/// A model whose number of replicas follows its load is taken to need as many as it has now.
+///
 /// Nothing is lost on the way: the fleet before is planned too, so that what would come anyway is not put down to
 /// the changes.
 ///
@@ -36,7 +38,8 @@ pub fn what_if(
         );
         return Err(wrong("changes", problem, "ask about fewer at a time"));
     }
-    let before = Settled::of(fleet.sorted(), wanted.clone(), options);
+    let wanted = wanted.clone().as_it_runs(fleet);
+    let before = Settled::of(fleet.sorted(), wanted, options);
     let mut scene = Scene::of(&before);
     for (index, change) in changes.iter().enumerate() {
         scene.make(change).map_err(|problem| DefinitionError {
@@ -55,6 +58,7 @@ pub fn what_if(
     let wanted = Wanted {
         models: models.into_values().collect(),
     };
+    let wanted = wanted.as_it_runs(&before.fleet);
     if let Some(wrong) = wanted.check(&fleet).into_iter().next() {
         return Err(wrong);
     }

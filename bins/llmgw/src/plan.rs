@@ -123,6 +123,7 @@ fn answer(args: &PlanArgs) -> Result<(Shown, bool), Failure> {
     let wanted = Wanted {
         models: written.models.iter().map(sized).collect(),
     };
+    let wanted = wanted.as_it_runs(&fleet);
     if let Some(wrong) = wanted.check(&fleet).first() {
         return Err(hinted(wrong_at(&written_at, wrong), wrong));
     }

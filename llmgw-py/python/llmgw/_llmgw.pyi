@@ -67,7 +67,8 @@ def plan(fleet: Mapping[str, object], wanted: Mapping[str, object]) -> Plan:
     """Places what is wanted and not there yet, on a snapshot of a fleet; asks no cluster and changes nothing.
 
     `fleet` is `{"nodes": [...]}`, each with `id`, `hostname`, `memory_allocatable`, `gpus`, `engines`, `replicas`;
-    `wanted` is `{"models": [...]}`, each as `Client.add` takes it. Sizes are bytes or texts such as `24GiB`.
+    `wanted` is `{"models": [...]}`, each as `Client.add` takes it. Sizes are bytes or texts such as `24GiB`. A model
+    whose number of replicas follows its load is to have as many as run now.
 
     Raises `ConfigError`, which names the field, when either can't be right.
     """

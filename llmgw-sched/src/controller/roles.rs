@@ -25,6 +25,7 @@ use llmgw_core::{
         catalog::{Model, ModelDefinition},
         engine::KNOWN_ENGINES,
         order::Subject,
+        scaling::Scaling,
     },
     control::{
         Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal,
@@ -301,7 +302,7 @@ impl Fleet for ControllerHandle {
         let answer = shared.tasks.spawn_blocking(move || {
             let _held_to_the_end = turn;
             let models = snapshot.entries.values();
-            let models = models.map(|entry| snapshot.completed(entry));
+            let models = models.map(|entry| as_wanted_now(&snapshot, entry));
             let wanted = Wanted {
                 // What is not complete is planned by nobody yet.
                 models: models.filter(Model::is_complete).collect(),
@@ -316,6 +317,15 @@ impl Fleet for ControllerHandle {
             }
         })?;
         outcome.map_err(ControlError::from)
+    }
+}
+
+/// A model with as many replicas as it should have now; one that nobody asks for now stays on demand.
+fn as_wanted_now(snapshot: &Snapshot, entry: &Entry) -> Model {
+    let model = snapshot.completed(entry);
+    match snapshot.memory.target(&model) {
+        target if target > model.scaling().min() => model.scaled(Scaling::fixed(target)),
+        _ => model,
     }
 }
 

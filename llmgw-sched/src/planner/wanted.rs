@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_core::{
-    cluster::catalog::{DefinitionError, FallbackFault, Model, Profile, fallback_faults},
+    cluster::{
+        catalog::{DefinitionError, FallbackFault, Model, Profile, fallback_faults},
+        scaling::Scaling,
+    },
     id::ModelName,
 };
 use serde::{Deserialize, Serialize};
@@ -31,6 +34,31 @@ impl Wanted {
             .iter()
             .map(|model| (model.name(), model))
             .collect()
+    }
+
+    /// The same, where each model whose number of replicas follows its load has as many as it has now, within its
+    /// bounds: what runs was asked for, and only the loop, which sees the load, says that it is asked for no more.
+    #[must_use]
+    pub fn as_it_runs(self, fleet: &Fleet) -> Self {
+        let mut running: BTreeMap<&ModelName, u32> = BTreeMap::new();
+        let replicas = fleet.nodes.iter().flat_map(|node| &node.replicas);
+        for replica in replicas.filter(|replica| replica.counts()) {
+            let count = running.entry(&replica.model).or_default();
+            *count = count.saturating_add(1);
+        }
+        let as_it_runs = |model: Model| {
+            let scaling = model.scaling();
+            let now = running.get(model.name()).copied().unwrap_or(0);
+            let now = now.clamp(scaling.min(), scaling.max());
+            // None is not none ever: a model on demand stays one.
+            if now == scaling.min() {
+                return model;
+            }
+            model.scaled(Scaling::fixed(now))
+        };
+        Self {
+            models: self.models.into_iter().map(as_it_runs).collect(),
+        }
     }
 
     /// What is typically asked for: the first profile of each model, as often as it has replicas and shards.

@@ -145,6 +145,59 @@ fn what_is_removed_or_too_much_stops_and_makes_room() {
     assert_eq!(outcome.starts.len(), 1);
 }
 
+/// A model between `min` and two replicas, of which so many run on the first node.
+fn ranged(min: u32, running: u64) -> (Fleet, Wanted) {
+    let mut model = definition("a", 1, 4);
+    model.as_object_mut().unwrap().remove("replicas");
+    model["min_replicas"] = min.into();
+    model["max_replicas"] = 2.into();
+    let mut fleet = fleet(&[10, 10]);
+    let serving = |number| FleetReplica {
+        on_demand: min == 0,
+        idle_seconds: Some(3_600),
+        ..FleetReplica::serving(
+            ReplicaId::imagined(number + 1_000),
+            "a".parse().unwrap(),
+            Bytes::gib(4),
+        )
+    };
+    fleet.nodes[0].replicas = (1..=running).map(serving).collect();
+    (fleet, wanted(&[model]))
+}
+
+#[test]
+fn what_runs_by_its_load_is_not_too_much() {
+    for (min, running) in [(0, 1), (0, 2), (1, 2)] {
+        let (fleet, wanted) = ranged(min, running);
+        let outcome = asked(&fleet, &wanted, json!([]));
+        assert!(outcome.is_nothing(), "{min} {running}: {outcome:?}");
+        let moved = asked(&fleet, &wanted, json!([{"drain": "box-1"}]));
+        assert_eq!(moved.stops, []);
+        assert_eq!(u64::try_from(moved.moves.len()), Ok(running), "{moved:?}");
+    }
+    // Beyond its bounds it is, and what does not run is not begun.
+    let (fleet, wanted) = ranged(0, 3);
+    let outcome = asked(&fleet, &wanted, json!([{"lose": "box-2"}]));
+    assert_eq!(outcome.starts, []);
+    let (fleet, wanted) = ranged(0, 0);
+    assert!(
+        asked(&fleet, &wanted, json!([{"lose": "box-2"}]))
+            .starts
+            .is_empty()
+    );
+}
+
+#[test]
+fn an_edit_of_what_runs_by_its_load_begins_as_many_anew() {
+    let (fleet, wanted) = ranged(0, 1);
+    let mut edited: Value = serde_json::to_value(&wanted.models[0]).unwrap();
+    edited["profiles"][0]["memory"] = (5_u64 << 30).into();
+    let outcome = asked(&fleet, &wanted, json!([{"edit": edited}]));
+    assert_eq!(outcome.moves.len(), 1, "{outcome:?}");
+    assert_eq!(outcome.moves[0].why, Why::Edited);
+    assert_eq!(outcome.stops, []);
+}
+
 #[test]
 fn nodes_more_place_what_lacked_one() {
     let wanted = wanted(&[definition("a", 3, 6)]);

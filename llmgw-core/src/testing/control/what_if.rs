@@ -198,7 +198,7 @@ impl Scene {
         let (mut starts, mut lacking) = (Vec::new(), Vec::new());
         for model in self.models.clone().values() {
             let name = model.name();
-            let want = usize::try_from(model.replicas()).unwrap_or(usize::MAX);
+            let want = self.wanted(model);
             let of_model = |held: &&Held| held.model == *name;
             while let Some(last) = self.held.iter().filter(of_model).nth(want) {
                 let last = last.replica;
@@ -234,6 +234,20 @@ impl Scene {
             }
         }
         (starts, lacking)
+    }
+
+    /// How many replicas a model should have: within its bounds as many as it has.
+    fn wanted(&self, model: &Model) -> usize {
+        let gone = self
+            .gone
+            .iter()
+            .filter(|(_, why)| !matches!(why, Why::Surplus));
+        let gone = gone.map(|(held, _)| held);
+        let all = self.held.iter().chain(gone);
+        let running = all.filter(|held| held.model == *model.name()).count();
+        let bound = |bound: u32| usize::try_from(bound).unwrap_or(usize::MAX);
+        let scaling = model.scaling();
+        running.clamp(bound(scaling.min()), bound(scaling.max()))
     }
 
     /// The models that could have one more replica.

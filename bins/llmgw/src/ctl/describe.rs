@@ -1,5 +1,7 @@
 //! `describe`: what something is doing, since when, and what comes next.
 
+mod staying;
+
 use clap::ValueEnum;
 use llmgw_core::{
     api::{
@@ -15,6 +17,7 @@ use llmgw_core::{
 };
 use serde::Serialize;
 
+use self::staying::Staying;
 use super::text::{moment, span};
 use crate::{
     failure::{Cause, Failure},
@@ -38,6 +41,8 @@ struct Model {
     replicas: Vec<ReplicaView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    staying: Vec<Staying>,
     jobs: Vec<JobView>,
     decisions: Vec<Decision>,
     logs: Vec<LogView>,
@@ -47,12 +52,16 @@ struct Model {
 struct Node {
     node: NodeView,
     replicas: Vec<ReplicaView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    staying: Vec<Staying>,
     jobs: Vec<JobView>,
 }
 
 #[derive(Debug, Serialize)]
 struct Replica {
     replica: ReplicaView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staying: Option<Staying>,
     jobs: Vec<JobView>,
     decisions: Vec<Decision>,
     logs: Vec<LogView>,
@@ -97,6 +106,7 @@ async fn model(control: &Control, name: &str) -> Result<Model, Failure> {
         false => None,
     };
     let replicas = control.fleet.replicas(Some(own)).await?;
+    let staying = staying::staying(control, &replicas, |_| true).await?;
     let jobs = control.jobs.jobs().await?;
     let mut decisions = control.catalog.decisions(Some(own), 0, 1_000).await?;
     let old = decisions.len().saturating_sub(LAST);
@@ -108,6 +118,7 @@ async fn model(control: &Control, name: &str) -> Result<Model, Failure> {
             .collect(),
         logs: control.fleet.logs(own).await?,
         explanation,
+        staying,
         replicas,
         decisions,
         model,
@@ -121,8 +132,10 @@ async fn node(control: &Control, name: &str) -> Result<Node, Failure> {
         return Err(missing("node", name, "nodes"));
     };
     let replicas = control.fleet.replicas(None).await?;
+    let staying = staying::staying(control, &replicas, |replica| replica.node == node.id).await?;
     let jobs = control.jobs.jobs().await?;
     Ok(Node {
+        staying,
         replicas: replicas
             .into_iter()
             .filter(|replica| replica.node == node.id)
@@ -136,9 +149,10 @@ async fn replica(control: &Control, name: &str) -> Result<Replica, Failure> {
     let replicas = control.fleet.replicas(None).await?;
     let named =
         |replica: &ReplicaView| replica.id.short() == name || replica.id.to_string() == name;
-    let Some(replica) = replicas.into_iter().find(named) else {
+    let Some(replica) = replicas.iter().find(|replica| named(replica)).cloned() else {
         return Err(missing("replica", name, "replicas"));
     };
+    let mut staying = staying::staying(control, &replicas, |one| one.id == replica.id).await?;
     let jobs = control.jobs.jobs().await?;
     let model = Some(&replica.model);
     let decisions = control.catalog.decisions(model, 0, 1_000).await?;
@@ -155,6 +169,7 @@ async fn replica(control: &Control, name: &str) -> Result<Replica, Failure> {
             .into_iter()
             .filter(|log| log.replica == Some(replica.id))
             .collect(),
+        staying: staying.pop(),
         replica,
     })
 }
@@ -172,6 +187,7 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         model,
         replicas,
         explanation,
+        staying,
         jobs,
         decisions,
         logs,
@@ -208,6 +224,8 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         explanation.headline.clone()
     } else if *desired == 0 {
         "a request starts it".to_owned()
+    } else if let Some(first) = staying.first() {
+        first.to_string()
     } else {
         "nothing: it has all that it should have".to_owned()
     };
@@ -220,6 +238,7 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "Scale  {} to {}, idle after {}\n",
         model.min_replicas, model.max_replicas, model.idle_timeout_text
     ));
+    text.push_str(&of_staying(staying));
     text.push_str(&lines("Replicas", replicas.iter().map(line_of)));
     text.push_str(&lines(
         "Decisions",
@@ -233,6 +252,7 @@ fn of_node(described: &Node) -> String {
     let Node {
         node,
         replicas,
+        staying,
         jobs,
     } = described;
     let state = match node.state {
@@ -248,15 +268,25 @@ fn of_node(described: &Node) -> String {
     }
     text.push_str(&format!("Heard  {} ago\n", span(node.last_seen_ago)));
     let next = match (jobs.first(), node.state) {
+        (_, NodeState::Draining) if !staying.is_empty() => {
+            let waiting = staying.len();
+            let leaving = replicas.len().saturating_sub(waiting);
+            let ending = match leaving {
+                0 => String::new(),
+                ending => format!("; {ending} more are ending"),
+            };
+            format!("{waiting} replicas leave, each when what it waits for has come{ending}")
+        }
         (Some(job), _) => format!("{}: {}", job.subject, job.detail),
         (None, NodeState::Draining) if replicas.is_empty() => "nothing: it is empty".to_owned(),
-        (None, NodeState::Draining) => format!("{} replicas move off", replicas.len()),
+        (None, NodeState::Draining) => format!("{} replicas are ending", replicas.len()),
         (None, NodeState::Lost) => {
             "what it ran is placed elsewhere, or taken back when it is heard".to_owned()
         }
         (None, _) => "nothing is under way".to_owned(),
     };
     text.push_str(&format!("Next   {next}\n"));
+    text.push_str(&of_staying(staying));
     text.push_str(&lines(
         "Engines",
         node.provision
@@ -274,6 +304,7 @@ fn of_node(described: &Node) -> String {
 fn of_replica(described: &Replica, now: Timestamp) -> String {
     let Replica {
         replica,
+        staying,
         jobs,
         decisions,
         logs,
@@ -292,6 +323,7 @@ fn of_replica(described: &Replica, now: Timestamp) -> String {
     text.push_str(&format!("Since  {since}\n"));
     let next = match (replica.state, jobs.first()) {
         (_, Some(job)) => job.detail.clone(),
+        _ if staying.is_some() => staying.iter().map(ToString::to_string).collect(),
         (ReplicaState::Placing, _) => "its node has to hear of it".to_owned(),
         (ReplicaState::Provisioning, _) => "its engine has to be installed".to_owned(),
         (ReplicaState::Fetching, _) => "its weights have to come".to_owned(),
@@ -313,6 +345,7 @@ fn of_replica(described: &Replica, now: Timestamp) -> String {
         text.push_str(&format!("Error  {error}\n"));
     }
     text.push_str(&format!("Calls  {}\n", replica.in_flight));
+    text.push_str(&of_staying(staying.as_slice()));
     text.push_str(&lines(
         "Decisions",
         decisions.iter().rev().map(|one| decided(one, now)),
@@ -336,6 +369,16 @@ fn of_logs(logs: &[LogView]) -> String {
         text.push_str(&lines(&format!("Log of {whose}{error}"), lines_of));
     }
     text
+}
+
+/// What is to leave a draining node and does not yet, with what each waits for and what would help.
+fn of_staying(staying: &[Staying]) -> String {
+    let waits = lines("Waits", staying.iter().map(ToString::to_string));
+    let mut help: Vec<String> = staying.iter().flat_map(Staying::remedies).collect();
+    help.sort();
+    help.dedup();
+    let help = lines("What would help (each was tried)", help.into_iter());
+    format!("{waits}{help}")
 }
 
 fn line_of(replica: &ReplicaView) -> String {

@@ -39,11 +39,11 @@ fn a_drain_without_room_says_which_constraint_and_goes_on_once_room_is_made_real
         (&["explain", "steady"], [free, "cordoned"]),
         (
             &["describe", "node", &drained],
-            ["a new disk", "gives away what it has"],
+            ["a new disk", "of steady leaves"],
         ),
         (
             &["describe", "model", "steady"],
-            ["not placed", "it takes no new replicas"],
+            ["there is none. Nearest: ", "it takes no new replicas"],
         ),
     ] {
         let answer = fleet.ctl(asked);

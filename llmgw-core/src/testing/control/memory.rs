@@ -267,7 +267,7 @@ impl Catalog for MemoryControl {
     async fn explain(&self, name: &ModelName) -> Result<Explanation, ControlError> {
         let state = self.answering()?;
         let kept = state.resolve(name)?;
-        let report = trial(&state.nodes, &kept.model);
+        let report = trial(&state.ordered_nodes(), &kept.model);
         let view = state.view(kept);
         Ok(Explanation {
             model: view.name.clone(),
@@ -397,17 +397,7 @@ impl Fleet for MemoryControl {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeView>, ControlError> {
-        let state = self.answering()?;
-        let mut nodes = state.nodes.clone();
-        for node in &mut nodes {
-            node.pools = state.pools.of(&node.labels);
-            if let Some(order) = state.orders.node(node.id) {
-                if node.state != NodeState::Lost {
-                    node.state = order.duty.into();
-                }
-                node.state_reason = Some(order.reason.clone()).filter(|why| !why.is_empty());
-            }
-        }
+        let mut nodes = self.answering()?.ordered_nodes();
         nodes.sort_by(|a, b| (&a.hostname, a.id).cmp(&(&b.hostname, b.id)));
         Ok(nodes)
     }

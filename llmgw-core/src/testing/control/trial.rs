@@ -64,14 +64,17 @@ pub(super) fn trial(nodes: &[NodeView], model: &Model) -> Report {
     }
 }
 
-/// The rejection with the fewest reasons, and among these the one that is short by least.
+/// The rejection with the fewest reasons, and among these the one that is short by least; a node that is being emptied
+/// comes last.
 fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {
     rejections.iter().min_by_key(|rejection| {
         let short = rejection
             .reasons
             .iter()
             .map(|reason| reason.short_by.unwrap_or(Bytes(u64::MAX)));
-        (rejection.reasons.len(), short.sum::<Bytes>())
+        let draining = Some(Amount::Text(NodeState::Draining.as_str().to_owned()));
+        let is_emptied = rejection.reasons.iter().any(|one| one.have == draining);
+        (rejection.reasons.len(), is_emptied, short.sum::<Bytes>())
     })
 }
 

@@ -2,9 +2,9 @@
 
 use super::{
     super::trial::trial, AuditEntry, ChainHead, ControlError, Kept, Model, ModelDefinition,
-    ModelName, ModelView, NewAuditEntry, Order, Origin, Profile, ProfileView, ReplicaState,
-    ReplicaView, Scaled, Scaling, State, StoredOrder, Timestamp, check_addition, check_replacement,
-    is_declared, render,
+    ModelName, ModelView, NewAuditEntry, NodeState, NodeView, Order, Origin, Profile, ProfileView,
+    ReplicaState, ReplicaView, Scaled, Scaling, State, StoredOrder, Timestamp, check_addition,
+    check_replacement, is_declared, render,
 };
 
 impl State {
@@ -72,6 +72,21 @@ impl State {
         ordered.unwrap_or_else(|| kept.model.scaling())
     }
 
+    /// The nodes, used as was ordered.
+    pub(in crate::testing::control) fn ordered_nodes(&self) -> Vec<NodeView> {
+        let mut nodes = self.nodes.clone();
+        for node in &mut nodes {
+            node.pools = self.pools.of(&node.labels);
+            if let Some(order) = self.orders.node(node.id) {
+                if node.state != NodeState::Lost {
+                    node.state = order.duty.into();
+                }
+                node.state_reason = Some(order.reason.clone()).filter(|why| !why.is_empty());
+            }
+        }
+        nodes
+    }
+
     pub(in crate::testing::control) fn put(&mut self, actor: &str, order: Order) {
         self.orders.put(StoredOrder {
             order,
@@ -127,7 +142,7 @@ impl State {
             unplaceable: None,
             unplaceable_check: None,
         };
-        let report = trial(&self.nodes, model);
+        let report = trial(&self.ordered_nodes(), model);
         if view.total_replicas < want(&view) && report.fits.is_none() {
             view.unplaceable = Some(render::headline(&report));
             view.unplaceable_check = report.summary.first().map(|count| count.check);

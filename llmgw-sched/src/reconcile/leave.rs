@@ -43,36 +43,13 @@ pub(super) fn drain(scene: &Scene<'_>) -> Vec<Action> {
     actions
 }
 
-/// What is too much of a model, where it may stay.
+/// What is too much of a model, where it may stay: what is beyond the most that it may have, in any case; and what it has
+/// no work for, as far as that may go.
 fn surplus(scene: &Scene<'_>, model: &Model, mut kept: Vec<Given<'_>>) -> Vec<Action> {
     let wants = scene.wants(model);
-    let mut surplus = kept.len().saturating_sub(wants);
+    let surplus = kept.len().saturating_sub(wants);
     if surplus == 0 {
         return Vec::new();
-    }
-    let scaling = model.scaling();
-    let most = usize::try_from(scaling.max()).unwrap_or(usize::MAX);
-    let why = if scaling.is_off() {
-        Why::SwitchedOff
-    } else if kept.len() > most || !demand::follows_load(model) {
-        Why::Surplus
-    } else {
-        let demand = scene.memory.demands.get(model.name());
-        match demand.and_then(|demand| demand.reason.as_ref()) {
-            Some(ScaleReason::Idle { .. }) => Why::Idle,
-            // None is to be left: its scaling was changed since its load fell.
-            _ if wants == 0 => Why::Idle,
-            _ => Why::LessLoad,
-        }
-    };
-    // What leaves for want of work is never one that works or is on its way up.
-    if matches!(why, Why::Idle | Why::LessLoad) {
-        if !scene.may_move() {
-            return Vec::new();
-        }
-        kept.retain(|given| scene.is_ready(*given));
-        surplus = kept.len().saturating_sub(wants);
-        kept.retain(|given| !scene.is_busy(given.0));
     }
     // One that does not serve is missed by nobody; then one whose definition has changed, one where moves are not
     // held, one that is idle; then the youngest.
@@ -85,12 +62,41 @@ fn surplus(scene: &Scene<'_>, model: &Model, mut kept: Vec<Given<'_>>) -> Vec<Ac
             std::cmp::Reverse(given.0),
         )
     });
-    let drained = kept.into_iter().take(surplus);
-    let drained = drained.map(|(replica, _)| Action::Drain {
-        replica,
-        why: why.clone(),
-    });
-    drained.collect()
+    let drain = |why: Why| {
+        move |(replica, _): Given<'_>| Action::Drain {
+            replica,
+            why: why.clone(),
+        }
+    };
+    let scaling = model.scaling();
+    if !demand::follows_load(model) {
+        let why = if scaling.is_off() {
+            Why::SwitchedOff
+        } else {
+            Why::Surplus
+        };
+        return kept.into_iter().take(surplus).map(drain(why)).collect();
+    }
+    let most = usize::try_from(scaling.max()).unwrap_or(usize::MAX);
+    let beyond = kept.len().saturating_sub(most).min(surplus);
+    let mut idle = kept.split_off(beyond);
+    let beyond = kept.into_iter().map(drain(Why::Surplus));
+    if !scene.may_move() {
+        return beyond.collect();
+    }
+    let reason = scene.memory.demands.get(model.name());
+    let why = match reason.and_then(|demand| demand.reason.as_ref()) {
+        Some(ScaleReason::Idle { .. }) => Why::Idle,
+        // None is to be left: its scaling was changed since its load fell.
+        _ if wants == 0 => Why::Idle,
+        _ => Why::LessLoad,
+    };
+    // What leaves for want of work is never one that works or is on its way up.
+    idle.retain(|given| scene.is_ready(*given));
+    let too_much = idle.len().saturating_sub(wants);
+    idle.retain(|given| !scene.is_busy(given.0));
+    let idle = idle.into_iter().take(too_much).map(drain(why));
+    beyond.chain(idle).collect()
 }
 
 /// What on draining nodes is served for elsewhere by now: all but so many.

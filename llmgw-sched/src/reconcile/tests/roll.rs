@@ -2,7 +2,10 @@
 
 use llmgw_core::{api::decision::RollEnd, cluster::order::Subject};
 
-use super::{demand::name, *};
+use super::{
+    demand::{name, ranged},
+    *,
+};
 
 fn edited(cluster: &mut Cluster, replicas: u32) {
     let model: Model = serde_json::from_value(serde_json::json!({
@@ -48,6 +51,33 @@ fn run_serving(cluster: &mut Cluster, span: u64, fewest: usize) -> Vec<Action> {
         assert!(serving.count() >= fewest, "{decided:?}");
     }
     decided
+}
+
+/// A roll has one replica more than the model may have when nobody asks for the model any more.
+#[test]
+fn of_what_nobody_asks_for_only_what_is_beyond_the_most_is_surplus() {
+    let mut cluster = ranged(0, 1, "5s");
+    cluster.now += 1;
+    let now = seconds(cluster.now);
+    cluster.observed.ask(&name(), now);
+    cluster.run(3);
+    let model: Model = serde_json::from_value(serde_json::json!({
+        "name": "m", "source": "file:/new.gguf", "min_replicas": 0, "max_replicas": 1, "idle_timeout": "5s",
+        "profiles": [{"memory": "1GiB", "parallel": 4}],
+    }))
+    .unwrap();
+    cluster.intent.models.insert(name(), model);
+    order(&mut cluster, 1);
+    let actions = cluster.run(9);
+    let drained = actions.iter().filter_map(|action| match action {
+        Action::Drain { why, .. } => Some(why),
+        _ => None,
+    });
+    assert_eq!(
+        drained.collect::<Vec<_>>(),
+        [&Why::Surplus, &Why::Idle],
+        "{actions:?}"
+    );
 }
 
 #[test]

@@ -10,9 +10,9 @@ use llmgw_core::{
         engine::ProvisionState,
         node::{Gpu, NodeFacts, NodeState},
         replica::{ReplicaSpec, ReplicaState},
-        weights::DISK_RESERVE,
+        weights::{DISK_RESERVE, Sha256Digest, Source},
     },
-    id::{EngineName, ModelName, ReplicaId},
+    id::{EngineName, ModelName, NodeId, ReplicaId},
     units::{Bytes, Cores},
 };
 
@@ -88,7 +88,10 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
             },
             memory_allocatable: facts.memory.map(|memory| memory.allocatable),
             cpu: facts.cpu.as_ref().map(|cpu| Cores::whole(cpu.cores)),
-            disk_free: facts.disk.as_ref().map(|disk| disk.free - DISK_RESERVE),
+            disk_free: facts
+                .disk
+                .as_ref()
+                .map(|disk| disk.free - DISK_RESERVE - to_come(*id, node, memory)),
             disk_shared: facts.disk.as_ref().is_some_and(|disk| disk.shared),
             disk_id: facts.disk.as_ref().and_then(|disk| disk.source.clone()),
             gpus: facts.gpus.as_deref().map(fleet_gpus),
@@ -110,6 +113,39 @@ pub fn fleet(intent: &Intent, observed: &Observed, memory: &Memory, now: Duratio
         pools: intent.pools.by_name().clone(),
         holds: intent.orders.holds(intent.at).map(Into::into).collect(),
     }
+}
+
+/// The weights that were promised room on a node's disk and are not there yet: those of replicas that it was given, less
+/// what has come of them.
+fn to_come(id: NodeId, node: &ObservedNode, memory: &Memory) -> Bytes {
+    let there = node.weights.iter().flatten();
+    let there: BTreeSet<Sha256Digest> = there.map(|one| one.sha256).collect();
+    let given = memory.assignments.iter();
+    let given = given.filter(|(_, given)| given.node == id && given.draining.is_none());
+    let mut left: BTreeMap<Vec<Sha256Digest>, Bytes> = BTreeMap::new();
+    for (replica, given) in given {
+        let status = node.replicas.get(replica);
+        let weights = &given.spec.weights;
+        let digests: Vec<Sha256Digest> = weights.digests().collect();
+        // What has come so far to run has its weights, wherever these lie.
+        let has_come = status.is_some_and(|status| {
+            matches!(status.state, ReplicaState::Starting | ReplicaState::Ready)
+        });
+        let lies_there = !digests.is_empty() && digests.iter().all(|one| there.contains(one));
+        let on_the_node = matches!(weights.sources.first(), Some(Source::File { .. }));
+        let Some(size) = weights.total() else {
+            continue;
+        };
+        if has_come || lies_there || on_the_node {
+            continue;
+        }
+        let fetch = status.and_then(|status| status.fetch.as_ref());
+        let more = size - fetch.map_or(Bytes::ZERO, |fetch| fetch.bytes_done);
+        // Replicas that run on the same share one download.
+        let least = left.entry(digests).or_insert(more);
+        *least = (*least).min(more);
+    }
+    left.into_values().sum()
 }
 
 /// How far a node is with each engine; one that it should have and has not spoken of yet is pending.

@@ -1,5 +1,7 @@
 //! What the loop makes of what a machine has.
 
+use llmgw_core::cluster::weights::{FetchProgress, Sha256Digest};
+
 use super::*;
 
 fn with_gpus(cluster: &mut Cluster, profile: serde_json::Value) {
@@ -107,6 +109,68 @@ fn what_the_agent_keeps_free_of_its_disk_is_not_placed_on() {
     };
     let fleet = fleet(&intent(1), &observed, &Memory::default(), seconds(1));
     assert_eq!(fleet.nodes[0].disk_free, Some(Bytes::gib(2)));
+}
+
+/// Two models of 6 GiB of weights each, on a node that has room for one.
+fn with_weights(digests: [u8; 2]) -> Cluster {
+    let mut cluster = Cluster::new(1);
+    cluster.intent.models.clear();
+    for (name, digest) in ["a", "b"].into_iter().zip(digests) {
+        let model: Model = serde_json::from_value(serde_json::json!({
+            "name": name, "source": "https://weights.example/m.gguf", "size": "6GiB",
+            "sha256": Sha256Digest([digest; 32]), "profiles": [{"memory": "1GiB"}],
+        }))
+        .unwrap();
+        cluster.intent.models.insert(model.name().clone(), model);
+    }
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
+    node.facts.disk = Some(node::Disk {
+        mount: "/".into(),
+        total: Bytes::gib(20),
+        free: Bytes::gib(10),
+        shared: false,
+        source: None,
+    });
+    node.weights = Some(Vec::new());
+    cluster
+}
+
+#[test]
+fn room_on_a_disk_is_kept_for_weights_that_are_on_their_way() {
+    let places = |actions: &[Action]| {
+        let places = |action: &&Action| matches!(action, Action::Place { .. });
+        actions.iter().filter(places).count()
+    };
+    let mut cluster = with_weights([1, 2]);
+    assert_eq!(places(&cluster.step()), 1);
+    for state in [ReplicaState::Placing, ReplicaState::Fetching] {
+        cluster.report(state);
+        assert_eq!(places(&cluster.step()), 0, "{state:?}");
+    }
+    // Half of it has come, which the disk shows.
+    let node = Arc::make_mut(cluster.observed.nodes.get_mut(&cluster.node).unwrap());
+    node.facts.disk.as_mut().unwrap().free = Bytes::gib(7);
+    let status = node.replicas.values_mut().next().unwrap();
+    let source = status.spec.weights.sources[0].clone();
+    status.fetch = Some(FetchProgress::new(
+        source,
+        Bytes::gib(3),
+        Some(Bytes::gib(6)),
+    ));
+    let free = |cluster: &Cluster| {
+        let now = seconds(cluster.now);
+        fleet(&cluster.intent, &cluster.observed, &cluster.memory, now).nodes[0].disk_free
+    };
+    assert_eq!(free(&cluster), Some(Bytes::gib(3)));
+    // What serves has all its weights, wherever they lie.
+    cluster.report(ReplicaState::Ready);
+    assert_eq!(free(&cluster), Some(Bytes::gib(6)));
+    assert_eq!(places(&cluster.step()), 1);
+    // Those of the same weights share them.
+    let mut sharing = with_weights([1, 1]);
+    sharing.step();
+    sharing.report(ReplicaState::Fetching);
+    assert_eq!(free(&sharing), Some(Bytes::gib(3)));
 }
 
 #[test]

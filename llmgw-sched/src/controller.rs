@@ -9,6 +9,7 @@
 //! ```
 
 mod chronicle;
+mod entries;
 mod feed;
 pub mod findings;
 mod leadership;
@@ -32,10 +33,10 @@ use std::{
 
 use llmgw_core::{
     api::{admin::SettingsView, event::Event as ClusterEvent},
-    clock::{Clock, Timestamp},
+    clock::Clock,
     cluster::{
         account::KeyHash,
-        catalog::{DefinitionError, Model, fallback_faults},
+        catalog::{DefinitionError, Model},
         engine::WantedEngine,
         order::Orders,
         pool::Pools,
@@ -45,7 +46,7 @@ use llmgw_core::{
     id::ModelName,
     keys::{HashingKey, KeyRing, TokenRing},
     route::RouteTable,
-    store::{Store, StoreError, StoredModel},
+    store::{Store, StoreError},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -54,16 +55,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    entries::entries,
     findings::WeightsReader,
     leadership::Leadership,
     logs::Switchboard,
     loop_task::{Event, LoopTask},
 };
 use crate::{
-    conductor::{
-        self, Conductor, OwnOrder, Setup,
-        snapshot::{Entry, Snapshot},
-    },
+    conductor::{self, Conductor, OwnOrder, Setup, snapshot::Snapshot},
     lease::Elector,
     planner::policy::PolicyName,
     reconcile::{Memory, Pacing},
@@ -528,67 +527,6 @@ impl fmt::Debug for Admission {
             Self::Token { .. } => "Token(…)",
         })
     }
-}
-
-/// Declared and added models together. A declared model wins over an added one that claims a name of its. An added
-/// model whose fallback is no longer declared is run all the same.
-fn entries(
-    declared: Vec<Model>,
-    added: Vec<StoredModel>,
-    now: Timestamp,
-) -> Result<BTreeMap<ModelName, Entry>, ControllerError> {
-    let mut entries: BTreeMap<ModelName, Entry> = BTreeMap::new();
-    for model in declared {
-        if let Some(problem) = model.cannot_start() {
-            return Err(ControllerError::CannotStart {
-                name: model.name().to_string(),
-                problem,
-            });
-        }
-        let names = std::iter::once(model.name()).chain(model.aliases());
-        for name in names {
-            if entries
-                .values()
-                .any(|other| other.model.answers_to(name.as_str()))
-            {
-                return Err(ControllerError::DeclaredTwice {
-                    name: name.to_string(),
-                });
-            }
-        }
-        entries.insert(model.name().clone(), Entry::declared(model, now));
-    }
-    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
-    if let Some(fault) = fallback_faults(&all).into_iter().next() {
-        let name = all.get(fault.at).map(|model| model.name().to_string());
-        return Err(ControllerError::Fallbacks {
-            name: name.unwrap_or_default(),
-            problem: fault.error,
-        });
-    }
-    for StoredModel { model, added_at } in added {
-        let clash = entries.values().find(|other| {
-            std::iter::once(model.name())
-                .chain(model.aliases())
-                .any(|name| other.model.answers_to(name.as_str()))
-        });
-        match clash {
-            None => {
-                entries.insert(model.name().clone(), Entry::added(model, added_at));
-            }
-            Some(other) => tracing::warn!(
-                model = %model.name(),
-                declared = %other.model.name(),
-                "an added model is not run: a declared one has its name",
-            ),
-        }
-    }
-    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
-    for fault in fallback_faults(&all) {
-        let name = all.get(fault.at).map(|model| model.name().as_str());
-        tracing::warn!(model = name, problem = %fault.error, "the fallbacks of a model are right no more");
-    }
-    Ok(entries)
 }
 
 /// Events that a follower may be behind before it misses some: the life of some hundred replicas.

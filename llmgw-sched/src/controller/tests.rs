@@ -6,7 +6,7 @@ use llmgw_core::{
         agent::{DesiredState, Hello, NodeReport, PROTOCOL, ToAgent, ToServer},
         whatif::Change,
     },
-    clock::RuntimeClock,
+    clock::{RuntimeClock, Timestamp},
     cluster::{
         engine::{Provision, ProvisionState},
         node::{Memory, NodeFacts, NodeState},

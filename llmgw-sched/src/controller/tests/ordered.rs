@@ -7,6 +7,7 @@ use llmgw_core::{
 };
 
 use super::*;
+use crate::conductor::snapshot::Entry;
 
 #[tokio::test(start_paused = true)]
 async fn what_the_loop_parks_is_kept_and_found_by_the_next_control_plane() {

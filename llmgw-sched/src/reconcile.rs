@@ -284,7 +284,7 @@ pub fn step(intent: &Intent, observed: &Observed, memory: &Memory, now: Duration
         (Vec::new(), BTreeMap::new())
     };
     let turns = turns(&scene, &inputs, &options, &reports);
-    let forced = force(&scene, &reports, &turns);
+    let forced = force(&scene, &placements, &reports, &turns);
     let warnings = warn(&scene, &reports, &turns);
     take(&mut working, placements);
     take(&mut working, forced);

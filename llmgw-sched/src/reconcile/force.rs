@@ -18,6 +18,7 @@ use super::{
 /// Sends no new calls to what is forced to go and was found no room for, by the trials of this step.
 pub(super) fn force(
     scene: &Scene<'_>,
+    placements: &[Action],
     reports: &BTreeMap<ModelName, Report>,
     turns: &BTreeSet<ModelName>,
 ) -> Vec<Action> {
@@ -38,7 +39,10 @@ pub(super) fn force(
             replica,
             why: Why::MovedByForce,
         }));
-        let rolled = report.filter(|_| !is_moved);
+        // What starts now takes the room that the last one left, and must serve before the next one goes.
+        let starts =
+            |action: &Action| matches!(action, Action::Place { model, .. } if model == name);
+        let rolled = report.filter(|_| !is_moved && !placements.iter().any(starts));
         let rolled = rolled.and_then(|_| next_by_force(scene, model));
         actions.extend(rolled.map(|replica| Action::Drain {
             replica,

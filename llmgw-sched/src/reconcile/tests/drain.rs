@@ -200,7 +200,8 @@ fn what_was_forced_to_go_is_kept_when_nobody_forces_it_any_more_and_what_is_held
     assert_eq!(cluster.run(20), []);
     cluster.intent.at = Timestamp(10);
     cluster.observed.outstanding.insert(old, 1);
-    assert_eq!(cluster.run(1), [by_force(old)]);
+    let actions = cluster.run(1);
+    assert!(actions.contains(&by_force(old)), "{actions:?}");
     duty(&mut cluster, node, Duty::Cordoned);
     assert_eq!(cluster.run(1), [Action::Keep { replica: old }]);
 }

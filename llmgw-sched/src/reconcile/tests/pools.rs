@@ -33,6 +33,7 @@ fn a_model_of_a_pool_runs_on_the_nodes_of_that_pool_alone() {
     // No other can have it, with the reason.
     let node = Arc::make_mut(cluster.observed.nodes.get_mut(&fast).unwrap());
     node.facts.labels.clear();
+    node.replicas.clear();
     cluster.memory.assignments.clear();
     let now = seconds(cluster.now);
     let step = step(&cluster.intent, &cluster.observed, &cluster.memory, now);

@@ -229,8 +229,11 @@ impl World {
                     let (forced, others) = match why {
                         Why::MovedByForce => (orders.forces_drain(given.node), 0),
                         Why::RolledByForce => {
-                            let drains = before.assignments.values().filter(|other| {
-                                other.spec.model == given.spec.model && other.draining.is_some()
+                            let after = cluster.memory.assignments.iter();
+                            let drains = after.filter(|(id, other)| {
+                                *id != replica
+                                    && other.spec.model == given.spec.model
+                                    && other.draining.is_some()
                             });
                             (orders.forces_roll(&given.spec.model), drains.count())
                         }

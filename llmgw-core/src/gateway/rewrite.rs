@@ -145,7 +145,7 @@ impl EventRewriter {
             (true, None) if is_opening(choices) => Seen::Opening,
             (true, usage) => Seen::Content(Content {
                 count: places.count.max(1),
-                choices: text.slice(places.choices.clone()),
+                choices: text.slice(places.choices),
                 usage,
             }),
             (false, Some(usage)) => Seen::Usage(usage),

@@ -1,6 +1,10 @@
 //! What engines write, read from a supervisor while they run and after their end.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't set itself up fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that can't set itself up fails"
+)]
 
 #[path = "scene/replicas.rs"]
 mod replicas;

@@ -247,7 +247,7 @@ impl fmt::Display for Staying {
 #[cfg(test)]
 mod tests {
     use llmgw_core::{
-        api::orders::NodeUse,
+        api::orders::{NodeStateRequest, NodeUse},
         reason::remedy::{Change, Remedy},
         testing::control::MemoryControl,
         units::Bytes,
@@ -257,10 +257,12 @@ mod tests {
 
     /// All of the sample's replicas that are to leave, once its node alpha is drained.
     async fn of_drained(control: &Control) -> Vec<Staying> {
-        let drained = control
-            .fleet
-            .use_node("alpha", NodeUse::Draining, "a new disk");
-        drained.await.unwrap();
+        let drain = NodeStateRequest {
+            state: NodeUse::Draining,
+            reason: "a new disk".to_owned(),
+            force: false,
+        };
+        control.fleet.use_node("alpha", drain).await.unwrap();
         let replicas = control.fleet.replicas(None).await.unwrap();
         staying(control, &replicas, |_| true).await.unwrap()
     }

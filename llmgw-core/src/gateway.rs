@@ -10,7 +10,7 @@
 //! | `inspect` | reads the body within its limit, finds `model`, `stream`, `stream_options` |
 //! | `resolve` | finds the model of that name, and wakes it when nothing serves it; calls wait in a `queue` |
 //! | `authorise` | whether the key may use the model |
-//! | `pick` | the replica with the least outstanding work |
+//! | `pick` | the replica that costs the call least: by its work, and by what of the `prompt` it has seen |
 //! | `forward` | sends, and sends again where that can help |
 //! | `account` | what was used, however the call ends |
 //! | `respond` | the answer, edited while it passes |
@@ -41,6 +41,7 @@ mod listen;
 mod models;
 mod paths;
 mod pick;
+mod prompt;
 mod queue;
 mod refusal;
 mod resolve;
@@ -55,7 +56,7 @@ mod turned_away;
 mod upstreams;
 mod wire;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Request, Response, request};
 use http_body::Body;
@@ -141,6 +142,8 @@ struct Shared {
     activation: Arc<dyn Activation>,
     clock: Arc<dyn Clock>,
     upstreams: Arc<Upstreams>,
+    /// What blocks of prompts are named with.
+    prompt_key: RandomState,
     queue: Arc<Queue>,
     journal: Arc<Journal>,
     meters: Arc<GatewayMeters>,
@@ -173,6 +176,7 @@ impl GatewayConfig {
             activation,
             clock,
             upstreams: Arc::default(),
+            prompt_key: RandomState::new(),
             meters: Arc::default(),
             cut: CancellationToken::new(),
         });

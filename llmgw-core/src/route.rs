@@ -49,6 +49,8 @@ pub struct Endpoint {
     pub replica: ReplicaId,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Calls that it answers at the same time; absent when that is not known.
+    pub slots: Option<u32>,
 }
 
 /// What a model without an endpoint waits for.
@@ -149,26 +151,6 @@ impl ModelRoute {
         let wakes = self.on_demand && matches!(self.waiting, Waiting::Loading(_));
         !self.endpoints.is_empty() || wakes
     }
-
-    /// The endpoint with the least outstanding work; ties go to the lowest replica id.
-    ///
-    /// `tried` are replicas that failed this very request; `outstanding` counts the calls that a replica is
-    /// answering now.
-    ///
-    /// # Errors
-    /// [`NoRoute::NoEndpoint`] when every endpoint was tried, or there is none.
-    pub fn choose(
-        &self,
-        tried: &[ReplicaId],
-        outstanding: impl Fn(ReplicaId) -> u64,
-    ) -> Result<Endpoint, NoRoute> {
-        self.endpoints
-            .iter()
-            .filter(|endpoint| !tried.contains(&endpoint.replica))
-            .min_by_key(|endpoint| (outstanding(endpoint.replica), endpoint.replica))
-            .copied()
-            .ok_or_else(|| NoRoute::NoEndpoint(self.name.clone(), self.waiting.clone()))
-    }
 }
 
 #[cfg(test)]
@@ -179,6 +161,7 @@ mod tests {
         let endpoint = |_| Endpoint {
             replica: ReplicaId::generate(),
             address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            slots: None,
         };
         let mut endpoints: Vec<Endpoint> = (0..replicas).map(endpoint).collect();
         endpoints.sort();
@@ -239,20 +222,5 @@ mod tests {
         assert_eq!(order(|_| true), ["b", "asleep", "c"]);
         assert_eq!(order(|model| model.name.as_str() != "b"), ["asleep", "c"]);
         assert_eq!(order(|_| false), [""; 0]);
-    }
-
-    #[test]
-    fn the_least_loaded_replica_takes_the_request() {
-        let route = model("a", &[], 3);
-        let busy = route.endpoints[0].replica;
-        let choice = route
-            .choose(&[], |replica| u64::from(replica == busy))
-            .unwrap();
-        assert_eq!(choice, route.endpoints[1]);
-        let tried: Vec<ReplicaId> = route.endpoints.iter().map(|e| e.replica).collect();
-        assert!(matches!(
-            route.choose(&tried, |_| 0),
-            Err(NoRoute::NoEndpoint(..))
-        ));
     }
 }

@@ -11,6 +11,8 @@
 
 #[path = "gateway/accounts.rs"]
 mod accounts;
+#[path = "gateway/balance.rs"]
+mod balance;
 #[path = "gateway/cancellation.rs"]
 mod cancellation;
 #[path = "gateway/client.rs"]

@@ -16,6 +16,7 @@ use super::{
     call::{REQUEST_ID, Trail},
     feed::{Feed, Stillborn},
     pick::pick,
+    prompt::Prompt,
     refusal::Refusal,
     rewrite::EventRewriter,
     splice::Spliced,
@@ -37,6 +38,8 @@ pub(super) struct Outgoing {
     /// The model as the client calls it.
     pub(super) model: String,
     pub(super) strip_usage: bool,
+    /// What it is chosen by who gets it.
+    pub(super) prompt: Prompt,
 }
 
 /// What an engine answered.
@@ -130,7 +133,7 @@ impl Forward<'_> {
         let mut deaths = 0;
         let mut last: Option<Refusal> = None;
         loop {
-            let load = match pick(self.route, &tried, self.upstreams) {
+            let load = match pick(self.route, &tried, self.upstreams, &self.outgoing.prompt) {
                 Ok(load) => load,
                 Err(none) => return Err(last.unwrap_or_else(|| none.into())),
             };
@@ -144,17 +147,26 @@ impl Forward<'_> {
             {
                 trail.attempt(&upstream.header);
                 outcome = self
-                    .attempt(upstream.begin(), Connection::Fresh, account)
+                    .attempt(
+                        upstream.begin(self.outgoing.prompt.tokens),
+                        Connection::Fresh,
+                        account,
+                    )
                     .await;
             }
             let how = match outcome {
                 Ok(answer) => {
                     if answer.is_failure() {
                         upstream.fail();
+                    } else {
+                        upstream.succeed();
                     }
                     return Ok(answer);
                 }
-                Err(Failure::Refused(refusal)) => return Err(refusal),
+                Err(Failure::Refused(refusal)) => {
+                    upstream.succeed();
+                    return Err(refusal);
+                }
                 Err(Failure::Unreachable(how)) => how,
                 Err(Failure::Died { how, .. }) => {
                     deaths += 1;

@@ -7,7 +7,7 @@
 
 mod body;
 
-use std::{fmt, ops::Range};
+use std::{fmt, hash::RandomState, ops::Range};
 
 use bytes::Bytes;
 use serde::{
@@ -20,6 +20,7 @@ pub(super) use self::body::{BodyBounds, discard, read};
 use crate::{
     error::Code,
     gateway::{
+        prompt::Prompt,
         refusal::Refusal,
         splice::{Edit, Spliced},
     },
@@ -41,6 +42,8 @@ pub(super) struct Inspected {
     pub(super) asked_usage: bool,
     /// Makes the engine tell the usage.
     ask_usage: Option<Edit>,
+    /// Where the prompt stands, in the order in which chat templates put its parts.
+    prompt_at: Vec<Range<usize>>,
 }
 
 // === impl Inspected ===
@@ -88,8 +91,23 @@ impl Inspected {
             stream,
             asked_usage,
             ask_usage,
+            prompt_at: [members.tools, members.system, members.turns]
+                .into_iter()
+                .flatten()
+                .map(|part| place(json, part))
+                .collect(),
             text,
         })
+    }
+
+    /// The prompt for this model, as the balance between replicas sees it.
+    pub(super) fn prompt(&self, key: &RandomState, model: &ModelName) -> Prompt {
+        // Without the bracket at their end, the turns of a conversation begin with all turns before.
+        let parts = self.prompt_at.iter().filter_map(|at| {
+            let part = self.text.get(at.clone())?;
+            Some(part.strip_suffix(b"]").unwrap_or(part))
+        });
+        Prompt::read(key, model, parts)
     }
 
     /// The body as the engine gets it, which knows the model as `name`.
@@ -180,6 +198,11 @@ struct Members<'a> {
     stream: Option<&'a RawValue>,
     stream_options: Option<&'a RawValue>,
     n: Option<&'a RawValue>,
+    tools: Option<&'a RawValue>,
+    /// The system prompt, where it stands apart from the turns.
+    system: Option<&'a RawValue>,
+    /// Messages, a prompt, an input.
+    turns: Option<&'a RawValue>,
     /// One of them that stands twice.
     twice: Option<&'static str>,
 }
@@ -191,6 +214,12 @@ enum Name {
     Stream,
     StreamOptions,
     N,
+    Tools,
+    System,
+    Instructions,
+    Messages,
+    Prompt,
+    Input,
     #[serde(other)]
     Other,
 }
@@ -231,6 +260,19 @@ impl<'de> Deserialize<'de> for Members<'de> {
                         Name::Stream => (&mut members.stream, "stream"),
                         Name::StreamOptions => (&mut members.stream_options, "stream_options"),
                         Name::N => (&mut members.n, "n"),
+                        // These are only guessed by; which of two counts is for the engine to say.
+                        Name::Tools => {
+                            members.tools = Some(map.next_value()?);
+                            continue;
+                        }
+                        Name::System | Name::Instructions => {
+                            members.system = Some(map.next_value()?);
+                            continue;
+                        }
+                        Name::Messages | Name::Prompt | Name::Input => {
+                            members.turns = Some(map.next_value()?);
+                            continue;
+                        }
                         Name::Other => {
                             map.next_value::<IgnoredAny>()?;
                             continue;

@@ -149,7 +149,8 @@ impl Journal {
             self.parcel_all().await;
             self.write_all(store).await;
         };
-        let _ = tokio::time::timeout(farewell, last).await;
+        // What it did not get to is told by what is left.
+        tokio::time::timeout(farewell, last).await.ok();
         self.end();
     }
 

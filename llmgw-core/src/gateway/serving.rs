@@ -203,6 +203,7 @@ impl Serving {
             body: asked.for_engine(&route.name),
             strip_usage: !asked.asked_usage,
             model: asked.model.clone(),
+            prompt: asked.prompt(&shared.prompt_key, &route.name),
         };
         let forward = Forward {
             config,

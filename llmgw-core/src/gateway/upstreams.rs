@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,7 +20,12 @@ use tokio::time::Instant;
 use super::{queue::Queue, wire::Wire};
 use crate::{
     id::{ModelName, ReplicaId},
-    route::{Endpoint, RouteTable},
+    route::{
+        Endpoint, RouteTable,
+        balance::{Candidate, WARM_UP},
+        circuit::{Circuit, Standing},
+        prefix::PrefixIndex,
+    },
 };
 
 /// What the gateway is doing; readable at any time, by anyone who holds it.
@@ -43,11 +48,13 @@ pub struct ReplicaLoad {
     pub failures: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Upstreams {
     replicas: ArcSwap<HashMap<ReplicaId, Arc<Upstream>>>,
     calls: AtomicU64,
     in_flight: AtomicU64,
+    /// Which replica was given which prompts. Locked for a look, never while anything is waited for.
+    prefixes: Mutex<PrefixIndex>,
 }
 
 #[derive(Debug)]
@@ -58,8 +65,12 @@ pub(super) struct Upstream {
     /// The `Host` that it is asked for.
     pub(super) host: HeaderValue,
     in_flight: AtomicU64,
+    /// Tokens of the calls that it is answering now, about.
+    tokens: AtomicU64,
     requests: AtomicU64,
     failures: AtomicU64,
+    circuit: Mutex<Circuit>,
+    known_since: Instant,
     /// Idle connections; the one used last is used next, so that those not needed time out.
     idle: Mutex<Vec<Idle>>,
     retired: AtomicBool,
@@ -77,7 +88,11 @@ pub(super) struct CallGuard(Arc<Upstreams>);
 
 /// Counts a call on a replica while it lives.
 #[derive(Debug)]
-pub(super) struct LoadGuard(Arc<Upstream>);
+pub(super) struct LoadGuard {
+    upstream: Arc<Upstream>,
+    /// Tokens of its prompt, and those that it may be answered with.
+    tokens: u64,
+}
 
 // === impl LoadTable ===
 
@@ -132,7 +147,24 @@ impl LoadTable {
 
 // === impl Upstreams ===
 
+impl Default for Upstreams {
+    fn default() -> Self {
+        Self {
+            replicas: ArcSwap::default(),
+            calls: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            prefixes: Mutex::new(PrefixIndex::new(PREFIXES)),
+        }
+    }
+}
+
 impl Upstreams {
+    /// Which replica was given which prompts.
+    pub(super) fn prefixes(&self) -> MutexGuard<'_, PrefixIndex> {
+        // Guesses are as good as ever after any panic.
+        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Client calls that are being answered now.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
@@ -198,6 +230,8 @@ impl Upstreams {
         for upstream in replicas.values().filter(|upstream| !serves(upstream)) {
             upstream.retire();
         }
+        self.prefixes()
+            .keep(|replica| serving.contains_key(&replica));
         let stays = |upstream: &Upstream| serves(upstream) || upstream.is_busy();
         if replicas.values().all(|upstream| stays(upstream)) {
             return;
@@ -237,23 +271,67 @@ impl Upstream {
             header: value(endpoint.replica.to_string()),
             host: value(endpoint.address.to_string()),
             in_flight: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            circuit: Mutex::default(),
+            known_since: Instant::now(),
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
         }
     }
 
-    /// Counts a call on this replica until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> LoadGuard {
+    /// Counts a call with a prompt of so many tokens on this replica until the guard is dropped.
+    pub(super) fn begin(self: &Arc<Self>, prompt: u64) -> LoadGuard {
+        let tokens = prompt + ANSWER;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        LoadGuard(Arc::clone(self))
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        self.circuit().begin(self.known_since.elapsed());
+        LoadGuard {
+            upstream: Arc::clone(self),
+            tokens,
+        }
+    }
+
+    /// How it looks to a call of whose prompt it has likely seen so many tokens.
+    pub(super) fn candidate(&self, cached: u64) -> Candidate {
+        let known = self.known_since.elapsed();
+        Candidate {
+            replica: self.endpoint.replica,
+            outstanding: self.tokens.load(Ordering::Relaxed),
+            calls: self.in_flight.load(Ordering::Relaxed),
+            slots: self.endpoint.slots.map(u64::from),
+            cached,
+            weight: WHOLE,
+            serving: (known < WARM_UP).then_some(known),
+            standing: self.circuit().standing(known),
+        }
     }
 
     /// Counts a call that the replica failed.
     pub(super) fn fail(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
+        let now = self.known_since.elapsed();
+        let mut circuit = self.circuit();
+        circuit.fail(now);
+        let (failures, standing) = (circuit.failures(), circuit.standing(now));
+        drop(circuit);
+        if let Standing::Open(rest) = standing {
+            let replica = self.endpoint.replica;
+            let seconds = rest.as_secs();
+            tracing::warn!(%replica, failures, seconds, "a replica that fails is left alone for a while");
+        }
+    }
+
+    /// The replica answered a call.
+    pub(super) fn succeed(&self) {
+        self.circuit().succeed();
+    }
+
+    fn circuit(&self) -> MutexGuard<'_, Circuit> {
+        // A few numbers are right after any panic.
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn load(&self, replica: ReplicaId) -> ReplicaLoad {
@@ -294,7 +372,7 @@ impl Upstream {
         idle.clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Idle>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
         // A list of connections is right after any panic.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -312,15 +390,26 @@ impl Drop for CallGuard {
 
 impl LoadGuard {
     pub(super) fn upstream(&self) -> &Arc<Upstream> {
-        &self.0
+        &self.upstream
     }
 }
 
 impl Drop for LoadGuard {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let Self { upstream, tokens } = self;
+        upstream.in_flight.fetch_sub(1, Ordering::Relaxed);
+        upstream.tokens.fetch_sub(*tokens, Ordering::Relaxed);
     }
 }
+
+/// Tokens that a call is taken to be answered with, as long as nobody knows.
+const ANSWER: u64 = 256;
+
+/// The weight of a replica that is like the others.
+const WHOLE: u32 = 100;
+
+/// Blocks of prompts that are remembered, over all replicas: those of 128 MiB of text, in 25 MB or less.
+const PREFIXES: usize = 1 << 18;
 
 /// Idle connections per replica: more calls than this at once are rare, and only cost a new connection.
 const MAX_IDLE: usize = 256;
@@ -339,6 +428,7 @@ mod tests {
         Endpoint {
             replica: ReplicaId::generate(),
             address: SocketAddr::from(([127, 0, 0, 1], port)),
+            slots: None,
         }
     }
 
@@ -361,8 +451,8 @@ mod tests {
         let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let (a, b) = (endpoint(1), endpoint(2));
         let call = upstreams.begin_call();
-        let first = upstreams.entry(a).begin();
-        let second = upstreams.entry(a).begin();
+        let first = upstreams.entry(a).begin(0);
+        let second = upstreams.entry(a).begin(0);
         upstreams.entry(b);
         assert_eq!(
             (load.in_flight_of(a.replica), load.in_flight_of(b.replica)),
@@ -386,7 +476,7 @@ mod tests {
         let upstreams = Arc::new(Upstreams::default());
         let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let leaving = endpoint(1);
-        let call = upstreams.entry(leaving).begin();
+        let call = upstreams.entry(leaving).begin(0);
         upstreams.keep(&table(Vec::new()));
         assert_eq!(load.in_flight_of(leaving.replica), 1);
         drop(call);

@@ -120,6 +120,7 @@ impl ScriptedEngine {
         let endpoint = Endpoint {
             replica: ReplicaId::generate(),
             address: listener.local_addr()?,
+            slots: None,
         };
         let state = Arc::new(State {
             always: Mutex::new(Script::json(200, COMPLETION)),

@@ -46,6 +46,7 @@ async fn dead() -> Endpoint {
     Endpoint {
         replica: ReplicaId::generate(),
         address: listener.local_addr().unwrap(),
+        slots: None,
     }
 }
 

@@ -17,6 +17,7 @@ async fn dead() -> Endpoint {
     Endpoint {
         replica: ReplicaId::from_uuid(uuid::Uuid::nil()),
         address: listener.local_addr().unwrap(),
+        slots: None,
     }
 }
 

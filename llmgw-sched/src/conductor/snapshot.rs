@@ -199,6 +199,7 @@ impl Snapshot {
             ready.then_some(Endpoint {
                 replica: *id,
                 address,
+                slots: Some(given.spec.profile.parallel),
             })
         });
         ModelRoute {

@@ -140,7 +140,8 @@ impl UsageSpool {
         });
         if let Err(error) = added {
             if bytes == 0 {
-                let _ = fs::remove_file(&path);
+                // What stays is a torn line, which is told from a record.
+                fs::remove_file(&path).ok();
             } else {
                 file.set_len(bytes)?;
             }

@@ -33,7 +33,7 @@ pub(super) fn pick(
             let matches = upstreams.prefixes().matches(&prompt.blocks);
             let cached = |replica: ReplicaId| {
                 let found = matches.iter().find(|(known, _)| *known == replica);
-                found.map_or(0, |(_, blocks)| prompt.cached(*blocks))
+                found.map_or(0, |(_, blocks)| Prompt::cached(*blocks))
             };
             let candidates: Vec<Candidate> = several
                 .iter()

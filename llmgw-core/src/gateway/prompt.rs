@@ -47,8 +47,8 @@ impl Prompt {
         }
     }
 
-    /// How many tokens so many of its blocks are.
-    pub(super) fn cached(&self, blocks: usize) -> u64 {
+    /// About how many tokens so many blocks are.
+    pub(super) fn cached(blocks: usize) -> u64 {
         (blocks * BLOCK) as u64 / BYTES_PER_TOKEN
     }
 }

@@ -64,8 +64,24 @@ where
     Fut: Future<Output = X>,
     X: StoreFixture,
 {
+    conformance_of(|_| true, fresh).await
+}
+
+/// The same with those [`checks`] alone that `which` picks by name.
+///
+/// # Errors
+/// All breaches that were found.
+pub async fn conformance_of<F, Fut, X>(
+    which: impl Fn(&str) -> bool,
+    fresh: F,
+) -> Result<(), Nonconforming>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = X>,
+    X: StoreFixture,
+{
     let mut breaches = Vec::new();
-    for (check, run) in CHECKS {
+    for (check, run) in CHECKS.iter().filter(|(check, _)| which(check)) {
         let fixture = fresh().await;
         let outcome = tokio::time::timeout(CHECK_LIMIT, run(&fixture)).await;
         let outcome = outcome.unwrap_or_else(|elapsed| Err(Failure::from(elapsed)));

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use llmgw_core::{
     clock::{RuntimeClock, SystemClock, Timestamp},
     store::{FaultyStore, MemoryStore, Store, StoreError},
-    testing::store::{StoreFixture, checks, conformance},
+    testing::store::{StoreFixture, checks, conformance, conformance_of},
 };
 
 use crate::broken::{BUGS, BrokenFixture};
@@ -40,18 +40,29 @@ async fn a_wrapper_without_faults_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_bug_is_caught_and_every_check_catches_one() {
-    let mut caught: Vec<&str> = Vec::new();
-    for bug in BUGS {
-        let found = conformance(|| async { BrokenFixture::new(Some(*bug)) })
-            .await
-            .expect_err(&format!("{bug:?} went unnoticed"));
+async fn every_bug_is_caught_by_the_checks_that_are_there_for_it() {
+    for (bug, checks) in BUGS {
+        let fresh = || async { BrokenFixture::new(Some(*bug)) };
+        let found = conformance_of(|check| checks.contains(&check), fresh).await;
+        let found = found.expect_err(&format!("{bug:?} went unnoticed by {checks:?}"));
         let by: Vec<&str> = found.breaches().iter().map(|b| b.check()).collect();
-        println!("{bug:?}: {}", by.join(", "));
-        caught.extend(by);
+        assert_eq!(
+            by.len(),
+            checks.len(),
+            "{bug:?} was caught by {by:?}, and not by {checks:?}"
+        );
     }
+}
+
+#[test]
+fn every_check_is_there_for_a_bug() {
+    let caught: Vec<&str> = BUGS
+        .iter()
+        .flat_map(|(_, checks)| *checks)
+        .copied()
+        .collect();
     let idle: Vec<&str> = checks().filter(|check| !caught.contains(check)).collect();
-    assert!(idle.is_empty(), "no bug was caught by {idle:?}");
+    assert!(idle.is_empty(), "no bug is caught by {idle:?}");
 }
 
 #[tokio::test(start_paused = true)]

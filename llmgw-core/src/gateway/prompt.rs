@@ -83,7 +83,7 @@ mod tests {
         );
         assert_eq!(one.blocks[..3], other.blocks[..3]);
         assert_ne!(one.blocks[3], other.blocks[3]);
-        let mut names = one.blocks.clone();
+        let mut names = one.blocks;
         names.dedup();
         assert_eq!(
             names.len(),

@@ -322,7 +322,7 @@ mod tests {
         for (millis, seconds) in [(0, "1"), (1001, "2"), (43_000, "43"), (999_000, "120")] {
             assert_eq!(after(&loading, millis).as_deref(), Some(seconds));
         }
-        let unknown = header(&loading.clone().with_eta(None), "retry-after");
+        let unknown = header(&loading.with_eta(None), "retry-after");
         assert_eq!(unknown.as_deref(), Some("2"), "a guess");
         let parked = refusal(Waiting::Parked("SIGILL".into()));
         assert_eq!(after(&parked, 1000), None);

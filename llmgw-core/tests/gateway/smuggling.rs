@@ -150,7 +150,7 @@ fn sly() -> Vec<(&'static str, u16, String)> {
         (
             "the path",
             400,
-            format!("GET /\x7f HTTP/1.1\r\nhost: x\r\n\r\n"),
+            "GET /\x7f HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
         ),
         // What is not HTTP/1.1 at all.
         (

@@ -77,8 +77,8 @@ fn a_record() -> UsageRecord {
     }
 }
 
-fn spool(directory: &std::path::Path, limit: Bytes) -> Option<UsageSpool> {
-    Some(UsageSpool::open(directory, limit).unwrap())
+fn spool(directory: &std::path::Path, limit: Bytes) -> UsageSpool {
+    UsageSpool::open(directory, limit).unwrap()
 }
 
 fn files(directory: &std::path::Path) -> usize {
@@ -155,7 +155,7 @@ async fn what_is_left_is_written_at_the_end_or_counted_as_lost() {
 #[tokio::test(start_paused = true)]
 async fn usage_is_on_the_disk_within_the_interval_and_gone_when_the_store_has_it() {
     let directory = tempfile::tempdir().unwrap();
-    let rig = rig_with(10_000, spool(directory.path(), Bytes::mib(1)));
+    let rig = rig_with(10_000, Some(spool(directory.path(), Bytes::mib(1))));
     rig.faults.fail_all(true);
     rig.push(2500);
     tokio::time::sleep(INTERVAL + MOMENT).await;
@@ -176,7 +176,7 @@ async fn what_a_killed_process_had_on_the_disk_is_written_by_the_next_once() {
     // The store takes the first batch and says nothing: it is there, and on the disk too.
     faulty.faults().add(Call::AppendUsage, Fault::LoseAnswer);
     faulty.faults().add(Call::AppendUsage, Fault::Hang);
-    let journal = Journal::new(1_000, spool(directory.path(), Bytes::mib(1)));
+    let journal = Journal::new(1_000, Some(spool(directory.path(), Bytes::mib(1))));
     (0..3).for_each(|_| journal.push(a_record()));
     let stop = CancellationToken::new();
     let shipping = journal.ship(&*faulty, INTERVAL, FAREWELL, &stop);
@@ -185,7 +185,7 @@ async fn what_a_killed_process_had_on_the_disk_is_written_by_the_next_once() {
     drop(journal);
     assert_eq!(files(directory.path()), 1);
 
-    let journal = Journal::new(1_000, spool(directory.path(), Bytes::mib(1)));
+    let journal = Journal::new(1_000, Some(spool(directory.path(), Bytes::mib(1))));
     assert_eq!(journal.waiting(), 3);
     journal.push(a_record());
     let shipping = journal.ship(&store, INTERVAL, FAREWELL, &stop);
@@ -199,7 +199,7 @@ async fn what_a_killed_process_had_on_the_disk_is_written_by_the_next_once() {
 #[tokio::test(start_paused = true)]
 async fn a_long_absence_of_the_store_fills_neither_memory_nor_too_many_files() {
     let directory = tempfile::tempdir().unwrap();
-    let rig = rig_with(1_000, spool(directory.path(), Bytes::mib(64)));
+    let rig = rig_with(1_000, Some(spool(directory.path(), Bytes::mib(64))));
     rig.faults.fail_all(true);
     for _ in 0..200 {
         rig.push(100);
@@ -218,7 +218,7 @@ async fn a_long_absence_of_the_store_fills_neither_memory_nor_too_many_files() {
 #[tokio::test(start_paused = true)]
 async fn what_the_disk_may_keep_is_bounded_and_the_rest_is_counted() {
     let directory = tempfile::tempdir().unwrap();
-    let rig = rig_with(10_000, spool(directory.path(), Bytes(100 << 10)));
+    let rig = rig_with(10_000, Some(spool(directory.path(), Bytes(100 << 10))));
     rig.faults.fail_all(true);
     for _ in 0..20 {
         rig.push(100);
@@ -238,7 +238,7 @@ async fn what_the_disk_may_keep_is_bounded_and_the_rest_is_counted() {
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_fails_costs_nothing_while_the_store_takes_usage() {
     let directory = tempfile::tempdir().unwrap();
-    let rig = rig_with(10_000, spool(directory.path(), Bytes::mib(1)));
+    let rig = rig_with(10_000, Some(spool(directory.path(), Bytes::mib(1))));
     std::fs::remove_dir_all(directory.path()).unwrap();
     rig.push(2500);
     tokio::time::sleep(INTERVAL + MOMENT).await;
@@ -251,12 +251,12 @@ async fn a_disk_that_fails_costs_nothing_while_the_store_takes_usage() {
 #[tokio::test(start_paused = true)]
 async fn what_is_on_the_disk_at_the_end_is_not_lost() {
     let directory = tempfile::tempdir().unwrap();
-    let rig = rig_with(10, spool(directory.path(), Bytes::mib(1)));
+    let rig = rig_with(10, Some(spool(directory.path(), Bytes::mib(1))));
     rig.faults.fail_all(true);
     rig.push(3);
     rig.end().await;
     assert_eq!((rig.written().await, rig.journal.lost()), (0, 0));
     drop(rig);
-    let left = spool(directory.path(), Bytes::mib(1)).unwrap().take_left();
+    let left = spool(directory.path(), Bytes::mib(1)).take_left();
     assert_eq!(left.iter().map(|left| left.records).sum::<u64>(), 3);
 }

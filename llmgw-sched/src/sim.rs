@@ -2,7 +2,7 @@
 //!
 //! What runs is the real thing: the planner, [`reconcile::step`](crate::reconcile::step), the
 //! [`Conductor`](crate::conductor::Conductor) and the [`Elector`](crate::lease::Elector). Simulated is what they speak
-//! with: agents with their disks and engines, the links between them, the store with its lease, clients, operators, and
+//! with: agents with their GPUs, disks, downloads and engines, the links between them, the store with its lease, clients, operators, and
 //! clocks.
 //!
 //! In the first part of a run everything goes wrong at random: frames are lost, late, repeated and out of order, nodes
@@ -23,12 +23,14 @@ mod checks;
 mod clients;
 mod engines;
 mod faults;
+mod gpus;
 mod node;
 mod operator;
 mod plane;
 mod random;
 mod rest;
 mod store;
+mod weights;
 mod world;
 
 use std::{fmt, time::Duration};
@@ -99,8 +101,12 @@ pub enum Invariant {
     LastReady,
     /// What is parked is not started.
     Parked,
-    /// What is promised of a node's memory never exceeds what it has.
+    /// What is promised of a node's memory, of each of its GPUs and of its disk never exceeds what it has.
     Capacity,
+    /// On a GPU one replica starts at a time.
+    Starts,
+    /// Nothing is placed, and nothing moved that nobody ordered to, where an operator holds it.
+    Held,
     /// What loads or answers is not taken for idle.
     Idle,
     /// Nothing is stopped while it answers, before its time to end has passed.

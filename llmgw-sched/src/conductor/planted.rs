@@ -11,7 +11,10 @@ use llmgw_core::{
 };
 
 use super::Conductor;
-use crate::reconcile::{Action, Intent, Step, Why};
+use crate::{
+    planner::{Placement, plan_with},
+    reconcile::{Action, Intent, Step, Why},
+};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -24,17 +27,23 @@ pub enum Planted {
     ParkedForgotten,
     /// Memory that is promised to what still starts is given away again.
     StartsUncounted,
+    /// What is to wait for another start on its GPU is placed at once.
+    StartsTogether,
+    /// Operators' holds are passed over.
+    HoldsForgotten,
     /// A replica on demand is idle when it was given long ago, whatever it loads or answers.
     IdleByAge,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::FenceIgnored,
         Self::DrainWithoutSurge,
         Self::ParkedForgotten,
         Self::StartsUncounted,
+        Self::StartsTogether,
+        Self::HoldsForgotten,
         Self::IdleByAge,
     ];
 }
@@ -54,17 +63,24 @@ impl Conductor {
 
     /// Whether it passes over an order that stands.
     pub(super) fn is_forgotten(&self, order: &StoredOrder) -> bool {
-        self.planted == Some(Planted::ParkedForgotten) && matches!(order.order, Order::Park { .. })
+        match self.planted {
+            Some(Planted::ParkedForgotten) => matches!(order.order, Order::Park { .. }),
+            Some(Planted::HoldsForgotten) => matches!(order.order, Order::Hold(_)),
+            _ => false,
+        }
     }
 
     /// What was decided, with what a fault adds.
     pub(super) fn spoilt(&self, mut decided: Step, intent: &Intent, now: Duration) -> Step {
-        decided.actions.extend(match self.planted {
+        let spoilt = match self.planted {
             Some(Planted::DrainWithoutSurge) => self.drain_at_once(),
             Some(Planted::StartsUncounted) => self.place_over_starts(intent),
             Some(Planted::IdleByAge) => self.idle_by_age(intent, now),
-            Some(Planted::FenceIgnored | Planted::ParkedForgotten) | None => Vec::new(),
-        });
+            Some(Planted::StartsTogether) => place_together(&decided, intent),
+            Some(Planted::FenceIgnored | Planted::ParkedForgotten | Planted::HoldsForgotten)
+            | None => Vec::new(),
+        };
+        decided.actions.extend(spoilt);
         decided
     }
 
@@ -132,4 +148,21 @@ impl Conductor {
         };
         idle.map(|(replica, _)| drain(replica)).collect()
     }
+}
+
+fn place_together(decided: &Step, intent: &Intent) -> Vec<Action> {
+    // While the fleet settles nothing is placed at all.
+    if decided.reports.is_empty() {
+        return Vec::new();
+    }
+    let inputs = &decided.inputs;
+    let (plan, _) = plan_with(&inputs.fleet, &inputs.wanted, &intent.options());
+    let waiting = plan.placements.into_iter().filter(|one| one.waits);
+    let place = |placement: Placement| Action::Place {
+        model: placement.model,
+        profile: placement.profile,
+        node: placement.node,
+        gpus: placement.gpus,
+    };
+    waiting.map(place).collect()
 }

@@ -1,5 +1,7 @@
 //! What must hold after each step, judged from outside of what decided it.
 
+mod places;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -8,7 +10,6 @@ use std::{
 use llmgw_core::{
     cluster::{order::Subject, replica::ReplicaState},
     id::{ModelName, NodeId, ReplicaId},
-    units::Bytes,
 };
 
 use super::{Invariant, world::World};
@@ -33,7 +34,9 @@ impl World {
         let broken = [
             no_last_ready(state, before, acted),
             self.no_parked(state, acted, writes),
-            no_overload(state, acted),
+            places::no_overload(state, acted),
+            places::no_double_start(state, before, acted),
+            self.no_move_in_hold(state, before, acted, writes),
             self.no_busy_idle(state, before, acted),
             self.no_broken_stream(before, acted, now),
             self.no_double(),
@@ -154,10 +157,7 @@ fn no_last_ready(state: &Snapshot, before: &Memory, acted: &[Action]) -> Option<
             .get(replica)
             .or_else(|| state.memory.assignments.get(replica))?;
         let model = &given.spec.model;
-        // What is not asked for at all need not serve.
-        let demand = state.memory.demands.get(model);
-        let unasked = demand.is_some_and(|demand| demand.target == 0);
-        if !voluntary || unasked || !is_ready(state, *replica, given.node) {
+        if !voluntary || !is_ready(state, *replica, given.node) {
             return None;
         }
         // What is idle may go at the same time, as the last one too.
@@ -177,33 +177,6 @@ fn no_last_ready(state: &Snapshot, before: &Memory, acted: &[Action]) -> Option<
         (!serves).then(|| {
             let what = format!("the last ready replica {replica} of {model} is drained: {why:?}");
             (Invariant::LastReady, what)
-        })
-    })
-}
-
-/// What is promised of a node that something was placed on, and what still runs there, fits into it.
-fn no_overload(state: &Snapshot, acted: &[Action]) -> Option<Broken> {
-    acted.iter().find_map(|action| {
-        let Action::Place { node, .. } = action else {
-            return None;
-        };
-        let observed = state.observed.nodes.get(node)?;
-        let has = observed.facts.memory?.allocatable;
-        let mut held: BTreeMap<ReplicaId, Bytes> = BTreeMap::new();
-        for (id, given) in &state.memory.assignments {
-            if given.node == *node {
-                held.insert(*id, given.spec.profile.memory);
-            }
-        }
-        for (id, status) in &observed.replicas {
-            if status.state.holds_memory() {
-                held.entry(*id).or_insert(status.spec.profile.memory);
-            }
-        }
-        let sum: u64 = held.values().map(|memory| memory.0).sum();
-        (sum > has.0).then(|| {
-            let what = format!("{} are promised of {has} on {node}: {held:?}", Bytes(sum));
-            (Invariant::Capacity, what)
         })
     })
 }

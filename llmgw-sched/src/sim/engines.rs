@@ -196,7 +196,14 @@ impl World {
         );
     }
 
-    fn come_to(&mut self, node: NodeId, life: u64, replica: ReplicaId, stage: Stage, most: u64) {
+    pub(super) fn come_to(
+        &mut self,
+        node: NodeId,
+        life: u64,
+        replica: ReplicaId,
+        stage: Stage,
+        most: u64,
+    ) {
         let way = self.random.span(10, most.max(11));
         let due = Due::Engine {
             node,
@@ -261,31 +268,6 @@ impl World {
         }
     }
 
-    fn fetch(&mut self, id: NodeId, life: u64, replica: ReplicaId) {
-        let Some(spec) = self.given.get(&replica) else {
-            return;
-        };
-        let model = spec.model.clone();
-        let Some(node) = self.nodes.get_mut(&id) else {
-            return;
-        };
-        let there = node.disk.weights.contains(&model);
-        let slow = node.slow;
-        if there {
-            self.come_to(id, life, replica, Stage::Load, 20);
-            return;
-        }
-        if self.weather.bad && self.random.happens(40) {
-            self.fail(id, replica, "the download broke");
-            return;
-        }
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.disk.weights.insert(model);
-        }
-        self.set(id, replica, ReplicaState::Fetching);
-        self.come_to(id, life, replica, Stage::Load, slow * 6_000);
-    }
-
     fn load(&mut self, id: NodeId, life: u64, replica: ReplicaId) {
         let Some(spec) = self.given.get(&replica).cloned() else {
             return;
@@ -296,6 +278,16 @@ impl World {
         let agent = node.agent.as_ref();
         let wanted = agent.is_some_and(|agent| agent.statuses.contains_key(&replica));
         if !wanted || node.processes.contains_key(&replica) {
+            return;
+        }
+        if !node.disk.shelf.has(&spec) {
+            // They were removed since they came.
+            self.come_to(id, life, replica, Stage::Fetch, 20);
+            return;
+        }
+        // An agent that is told of several at once, as after a power cut, starts one after the other on a GPU.
+        if node.is_loading_on(&spec.gpus) {
+            self.come_to(id, life, replica, Stage::Load, 1_000);
             return;
         }
         let slow = node.slow;

@@ -1,21 +1,21 @@
 //! A node: its disk, its engines and its agent, by the rules that real agents follow.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use llmgw_core::{
     api::agent::{DesiredState, NodeReport},
     clock::Timestamp,
     cluster::{
         engine::{Provision, ProvisionState},
-        node::{Memory, NodeFacts},
+        node::{Gpu, Memory, NodeFacts},
         replica::{ReplicaSpec, ReplicaState, ReplicaStatus},
     },
-    id::{ModelName, ReplicaId},
+    id::ReplicaId,
     units::Bytes,
 };
+
+use super::weights::{Fetching, Shelf};
+use crate::fleet::FACILITY;
 
 /// A machine.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Disk {
     pub(super) highest: (u64, u64),
     /// What was begun and not yet ended.
     pub(super) ledger: BTreeMap<ReplicaId, ReplicaSpec>,
-    pub(super) weights: BTreeSet<ModelName>,
+    pub(super) shelf: Shelf,
     pub(super) installed: bool,
 }
 
@@ -59,6 +59,9 @@ pub(super) struct Agent {
     pub(super) following: Option<(u64, u64)>,
     pub(super) wanted: BTreeMap<ReplicaId, ReplicaSpec>,
     pub(super) statuses: BTreeMap<ReplicaId, ReplicaStatus>,
+    pub(super) fetching: Fetching,
+    /// Whether it may remove weights to make room for others.
+    pub(super) evict: bool,
     pub(super) link: Option<Link>,
 }
 
@@ -76,11 +79,32 @@ pub(super) struct Turn {
     pub(super) end: Vec<ReplicaId>,
 }
 
+/// What a machine is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) hostname: String,
+    pub(super) facility: &'static str,
+    pub(super) memory: Bytes,
+    pub(super) gpus: Vec<Gpu>,
+    pub(super) disk: Bytes,
+    pub(super) slow: u64,
+}
+
 impl Node {
-    pub(super) fn new(hostname: String, memory: Bytes, slow: u64) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts {
+            hostname,
+            facility,
+            memory,
+            gpus,
+            disk,
+            slow,
+        } = parts;
         Self {
             facts: NodeFacts {
                 hostname,
+                labels: BTreeMap::from([(FACILITY.to_owned(), facility.to_owned())]),
+                gpus: Some(gpus),
                 arch: "x86_64".to_owned(),
                 agent_version: "0".to_owned(),
                 memory: Some(Memory {
@@ -89,7 +113,10 @@ impl Node {
                 }),
                 ..NodeFacts::default()
             },
-            disk: Disk::default(),
+            disk: Disk {
+                shelf: Shelf::of(disk),
+                ..Disk::default()
+            },
             processes: BTreeMap::new(),
             agent: None,
             life: 0,
@@ -103,6 +130,14 @@ impl Node {
         self.facts
             .memory
             .map_or(Bytes::ZERO, |memory| memory.allocatable)
+    }
+
+    /// Whether an engine on one of these GPUs has not come to answer yet, or has not ended yet.
+    pub(super) fn is_loading_on(&self, gpus: &[u32]) -> bool {
+        let loading = self.processes.values().filter(|process| !process.answers);
+        loading
+            .flat_map(|process| &process.spec.gpus)
+            .any(|gpu| gpus.contains(gpu))
     }
 
     /// Starts the agent: it takes over what it finds running of what it had begun.
@@ -132,6 +167,7 @@ impl Node {
         let agent = self.agent.as_mut()?;
         self.disk.highest = self.disk.highest.max(rank);
         agent.following = Some(rank);
+        agent.evict = desired.weights.evict;
         let wanted = desired.replicas.iter().map(|spec| (spec.id, spec.clone()));
         agent.wanted = wanted.collect();
         Some(self.settle())
@@ -211,10 +247,13 @@ impl Node {
             highest_epoch,
             highest_revision,
             leaving: false,
-            facts: self.facts.clone(),
+            facts: NodeFacts {
+                disk: Some(self.disk.shelf.facts()),
+                ..self.facts.clone()
+            },
             provision: vec![Provision::new(engine, state)],
             replicas: agent.statuses.values().cloned().chain(waiting).collect(),
-            weights: None,
+            weights: Some(self.disk.shelf.told()),
             headers: Vec::new(),
         })
     }

@@ -11,7 +11,10 @@ use llmgw_core::{
     units::Span,
 };
 
-use super::world::{Due, World};
+use super::{
+    weights,
+    world::{Due, World},
+};
 use crate::conductor::{Event, snapshot::Entry};
 
 impl World {
@@ -32,7 +35,7 @@ impl World {
         let model = model.cloned();
         let nodes = self.node_ids();
         let node = self.random.pick(&nodes);
-        match (self.random.below(20), model, node) {
+        match (self.random.below(23), model, node) {
             (0..=3, _, _) => self.add_model(),
             (4 | 5, Some(model), _) => self.remove_model(model),
             (6..=8, Some(model), _) => {
@@ -53,8 +56,8 @@ impl World {
                 });
             }
             (14 | 15, _, Some(node)) => self.change_duty(node),
-            (16, _, Some(node)) => self.hold(node),
-            (17..=19, Some(model), _) => self.retry(model),
+            (16..=19, _, Some(node)) => self.hold(node),
+            (20..=22, Some(model), _) => self.retry(model),
             _ => {}
         }
     }
@@ -84,14 +87,26 @@ impl World {
         let (min, more) = (self.random.below(3), self.random.below(2));
         let max = (min + more).max(1);
         let idle = self.random.within(10, 40);
-        let source = self.random.below(1_000_000);
+        let number = self.random.below(16);
+        let (source, sha256, size) = weights::file(number);
+        let mut profile =
+            serde_json::json!({"memory": format!("{memory}GiB"), "parallel": parallel});
+        if self.random.happens(500) {
+            let mut gpus = serde_json::json!({"count": self.random.within(1, 2)});
+            if self.random.happens(800) {
+                gpus["memory"] = format!("{}GiB", self.random.within(2, 12)).into();
+            }
+            profile["gpus"] = gpus;
+        }
         let definition = serde_json::json!({
             "name": name,
-            "source": format!("file:/weights/{source}.gguf"),
+            "source": source,
+            "sha256": sha256,
+            "size": size,
             "min_replicas": min,
             "max_replicas": max,
             "idle_timeout": format!("{idle}s"),
-            "profiles": [{"memory": format!("{memory}GiB"), "parallel": parallel}],
+            "profiles": [profile],
         });
         let model: Model = serde_json::from_value(definition).ok()?;
         Some(Entry::added(model, Timestamp(0)))
@@ -153,14 +168,28 @@ impl World {
     }
 
     fn hold(&mut self, node: NodeId) {
-        let Ok(name) = "hold".parse() else {
+        let number = self.random.below(3);
+        let Ok(name) = format!("hold-{number}").parse() else {
             return;
         };
+        let scope = if self.random.happens(700) {
+            HoldScope::Node(node)
+        } else {
+            let facility = if self.random.happens(500) {
+                "north"
+            } else {
+                "south"
+            };
+            HoldScope::Facility(facility.to_owned())
+        };
+        // By the operator's own clock: that of a control plane may have jumped.
+        let until = self.now + self.random.span(10_000, 120_000);
+        let until = i64::try_from(until.as_millis()).ok().map(Timestamp);
         let hold = Hold {
             name,
-            scope: HoldScope::Node(node),
+            scope,
             reason: String::new(),
-            until: None,
+            until: until.filter(|_| self.random.happens(600)),
         };
         let subject = Subject::Hold(hold.name.clone());
         if self.store.orders.contains_key(&subject) {

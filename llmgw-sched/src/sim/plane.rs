@@ -9,6 +9,7 @@ use std::{
 use llmgw_core::{
     api::agent::{DesiredState, NodeReport},
     clock::Timestamp,
+    cluster::weights::WeightsOrders,
     id::{ModelName, NodeId, ReplicaId},
 };
 
@@ -59,6 +60,7 @@ impl Mind {
 impl World {
     pub(super) fn boot(&mut self, at: usize) {
         let offset = self.random.span(0, 10_000_000);
+        let evict = self.evict;
         let Some(plane) = self.planes.get_mut(at).filter(|one| one.mind.is_none()) else {
             return;
         };
@@ -70,6 +72,10 @@ impl World {
                 settle_until: now + SETTLE,
                 settle: SETTLE,
                 ..Memory::default()
+            },
+            weights: WeightsOrders {
+                evict,
+                ..WeightsOrders::default()
             },
             ..Setup::default()
         });

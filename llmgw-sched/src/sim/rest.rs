@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use llmgw_core::{
-    cluster::{order::Duty, replica::ReplicaState},
+    cluster::{catalog::Model, order::Duty, replica::ReplicaState, weights::DISK_RESERVE},
     id::{ModelName, NodeId},
     units::Bytes,
 };
 
-use super::{Invariant, world::World};
+use super::{Invariant, gpus::Promised, world::World};
 use crate::conductor::snapshot::Snapshot;
 
 impl World {
@@ -93,34 +93,42 @@ impl World {
             if has >= min || parked {
                 continue;
             }
-            let need = model.profiles().first().map(|profile| profile.memory)?;
-            let nodes = self.nodes.keys();
-            let mut room = nodes.filter(|node| self.free(state, **node) >= need);
-            if let Some(node) = room.next() {
+            let mut nodes = self.nodes.keys();
+            if let Some(node) = nodes.find(|node| self.has_room(state, **node, &model)) {
                 return Some(format!(
-                    "{name} has {has} of {min} replicas though its {need} fit on {node}"
+                    "{name} has {has} of {min} replicas though it fits on {node}"
                 ));
             }
         }
         None
     }
 
-    /// What a node has left that may be used; counted from its processes, and not by what was promised.
-    fn free(&self, state: &Snapshot, id: NodeId) -> Bytes {
-        let orders = &state.orders;
-        let off = orders
-            .node(id)
-            .is_some_and(|order| matches!(order.duty, Duty::Cordoned | Duty::Draining));
-        let held = orders.holds(state.at).next().is_some();
-        let Some(node) = self.nodes.get(&id).filter(|_| !off && !held) else {
-            return Bytes::ZERO;
+    /// Whether a node that may be used has room for one more; counted from its processes, and not by what was promised.
+    fn has_room(&self, state: &Snapshot, id: NodeId, model: &Model) -> bool {
+        let duty = state.orders.node(id).map(|order| order.duty);
+        let off = matches!(duty, Some(Duty::Cordoned | Duty::Draining));
+        let (Some(node), Some(profile)) = (self.nodes.get(&id), model.profiles().first()) else {
+            return false;
         };
-        let used: u64 = node
-            .processes
-            .values()
-            .map(|process| process.spec.profile.memory.0)
-            .sum();
-        Bytes(node.memory().0.saturating_sub(used))
+        if off || self.hold_on(state, id, false).is_some() {
+            return false;
+        }
+        let mut gpus = Promised::default();
+        let mut used = Bytes::ZERO;
+        for process in node.processes.values() {
+            gpus.add(&process.spec);
+            used = used + process.spec.profile.memory;
+        }
+        let shelf = &node.disk.shelf;
+        let weights = model.weights();
+        let there = weights
+            .sha256
+            .is_some_and(|digest| shelf.whole.contains_key(&digest));
+        let to_come = weights.total().filter(|_| !there);
+        let to_come = to_come.unwrap_or(Bytes::ZERO);
+        profile.memory <= node.memory() - used
+            && gpus.has_room(&node.facts, profile)
+            && to_come <= shelf.free() - DISK_RESERVE
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use llmgw_core::{
     api::agent::{DesiredState, NodeReport},
-    cluster::replica::ReplicaSpec,
+    cluster::{replica::ReplicaSpec, weights::Sha256Digest},
     id::{ModelName, NodeId, ReplicaId},
     route::ModelRoute,
     units::Bytes,
@@ -19,7 +19,8 @@ use super::{
     clients::Clients,
     engines::Stage,
     faults::Fault,
-    node::Node,
+    gpus::gpu,
+    node::{Node, Parts},
     plane::Plane,
     random::Random,
     store::{Answer, Store},
@@ -40,6 +41,8 @@ pub(super) struct World {
     pub(super) routes: Vec<ModelRoute>,
     /// How well each model starts: of a thousand starts, so many fail.
     pub(super) tempers: BTreeMap<ModelName, u64>,
+    /// Whether nodes may remove weights to make room for others.
+    pub(super) evict: bool,
     /// All specs that were ever given out, to know what a replica that runs needs.
     pub(super) given: BTreeMap<ReplicaId, ReplicaSpec>,
     pub(super) weather: Weather,
@@ -138,6 +141,12 @@ pub(super) enum Due {
         replica: ReplicaId,
         stage: Stage,
     },
+    /// A part of a download has come.
+    Chunk {
+        node: NodeId,
+        life: u64,
+        digest: Sha256Digest,
+    },
     /// A call is made, and ends.
     Call,
     Done {
@@ -180,6 +189,7 @@ impl World {
             clients: Clients::default(),
             routes: Vec::new(),
             tempers: BTreeMap::new(),
+            evict: random.happens(300),
             given: BTreeMap::new(),
             weather,
             counts: Counts::default(),
@@ -196,11 +206,9 @@ impl World {
         };
         let nodes = world.random.within(2, 7);
         for number in 1..=nodes {
-            let memory = Bytes::gib(world.random.within(4, 24));
-            let slow = world.random.within(1, 10);
             let node = NodeId::imagined(number);
-            let machine = Node::new(format!("node-{number}"), memory, slow);
-            world.nodes.insert(node, machine);
+            let parts = world.parts(number);
+            world.nodes.insert(node, Node::new(parts));
             let after = world.random.span(0, 5_000);
             world.after(after, Due::Wake { node });
         }
@@ -223,6 +231,36 @@ impl World {
         let rough_for = world.random.span(120_000, 300_000);
         world.after(rough_for, Due::Calm);
         world
+    }
+
+    /// A machine of a random size: with GPUs every second time, and with a small disk every third.
+    fn parts(&mut self, number: u64) -> Parts {
+        let random = &mut self.random;
+        let gpus = if random.happens(500) {
+            random.within(1, 4)
+        } else {
+            0
+        };
+        let gpus = (0..u32::try_from(gpus).unwrap_or(0))
+            .map(|index| gpu(index, Bytes::gib(random.within(6, 24))));
+        let gpus = gpus.collect();
+        let disk = if random.happens(330) {
+            random.within(6, 16)
+        } else {
+            random.within(20, 100)
+        };
+        Parts {
+            hostname: format!("node-{number}"),
+            facility: if random.happens(500) {
+                "north"
+            } else {
+                "south"
+            },
+            memory: Bytes::gib(random.within(4, 24)),
+            gpus,
+            disk: Bytes::gib(disk),
+            slow: random.within(1, 10),
+        }
     }
 
     pub(super) fn run(mut self) -> Run {
@@ -275,6 +313,7 @@ impl World {
                 replica,
                 stage,
             } => self.engine(node, life, replica, stage),
+            Due::Chunk { node, life, digest } => self.chunk(node, life, digest),
             Due::Call => self.call(),
             Due::Done { replica, number } => self.done(replica, number),
             Due::Patience { model, number } => self.clients.give_up(&model, number),

@@ -315,8 +315,14 @@ impl World {
     }
 }
 
+/// Few in each run of all tests; as many as `PROPTEST_CASES` says for whoever wants to look longer.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(48)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn what_must_never_happen_never_does_and_the_loop_comes_to_rest(

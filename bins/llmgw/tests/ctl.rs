@@ -298,17 +298,22 @@ async fn a_model_is_added_tried_again_and_removed() {
             "hint: choose another name, or remove that model first",
         ],
     );
+    let replace = ["add", "--replace", "-f", &file];
+    let out = plane.ctl(&replace).await.succeeded();
+    assert_eq!(out, "replaced org/new\n");
     let out = plane.ctl(&["retry", "new"]).await.succeeded();
     assert_eq!(out, "new is tried again\n");
     let out = plane.ctl(&["remove", "org/new"]).await.succeeded();
     assert_eq!(out, "removed org/new\n");
-    plane.ctl(&["remove", "org/new"]).await.failed(
-        3,
-        &[
-            "error: there is no model org/new",
-            "hint: `llmgw ctl models` lists those there are",
-        ],
-    );
+    for gone in [&["remove", "org/new"][..], &replace] {
+        plane.ctl(gone).await.failed(
+            3,
+            &[
+                "error: there is no model org/new",
+                "hint: `llmgw ctl models` lists those there are",
+            ],
+        );
+    }
 }
 
 #[tokio::test]

@@ -227,6 +227,11 @@ async fn writes_answer_what_was_done() {
             json!({"retried": "org/new:1"}),
         ),
         (
+            Method::PUT,
+            "/api/v1/models/org/new:1",
+            json!({"replaced": "org/new:1", "stale": 0}),
+        ),
+        (
             Method::DELETE,
             "/api/v1/models/org%2Fnew:1",
             json!({"removed": "org/new:1"}),

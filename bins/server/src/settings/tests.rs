@@ -64,7 +64,10 @@ fn pools_are_named_by_models_and_engines_and_must_be_there() {
     assert_eq!(settings.pools.by_name()["fast"]["gpu"], "h200");
     let model = "models: [{name: a, source: 'file:/m', profiles: [{memory: 1GiB, pool: slow}]}]";
     for (text, says) in [
-        (of("slow"), "engines.vllm.pool: there is no pool slow"),
+        (
+            format!("{pools}engines: {{vllm: {{pool: slow}}}}"),
+            "engines.vllm.pool: there is no pool slow",
+        ),
         (
             format!("{pools}{model}"),
             "models[0].profiles[0].pool: there is no pool slow",

@@ -48,7 +48,7 @@ impl World {
                 self.numbers += 1;
                 let number = self.numbers;
                 // Without a throw: what happens else stays as it is for a seed.
-                let force = number % 3 == 0;
+                let force = number.is_multiple_of(3);
                 self.put(Order::Roll {
                     model,
                     number,
@@ -158,7 +158,7 @@ impl World {
         } else {
             Duty::Cordoned
         };
-        let force = duty == Duty::Draining && self.counts.orders % 3 == 0;
+        let force = duty == Duty::Draining && self.counts.orders.is_multiple_of(3);
         self.put(Order::Node(NodeOrder {
             node,
             duty,

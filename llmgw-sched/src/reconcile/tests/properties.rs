@@ -316,6 +316,10 @@ impl World {
 }
 
 /// Few in each run of all tests; as many as `PROPTEST_CASES` says for whoever wants to look longer.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test takes no flags, and proptest has this name for it"
+)]
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok();
     asked.and_then(|cases| cases.parse().ok()).unwrap_or(48)

@@ -204,7 +204,14 @@ fn a_warning_that_many_nodes_have_is_told_once() {
         warned("b", &["no AVX2", "no cgroups"]),
         warned("a", &["no cgroups"]),
         warned("c", &["no cgroups", "swap is in use", "swap is in use"]),
-        warned("e", &["swap is in use"]),
+        warned(
+            "e",
+            &[
+                "swap is in use",
+                "the group /sys/e has no memory controller",
+            ],
+        ),
+        warned("f", &["the group /sys/f has no memory controller"]),
     ];
     assert_eq!(
         warnings::told_once(nodes.iter()),
@@ -212,6 +219,7 @@ fn a_warning_that_many_nodes_have_is_told_once() {
             "4 nodes (a, b, c and 1 more): no cgroups",
             "b: no AVX2",
             "2 nodes (c, e): swap is in use",
+            "2 nodes (e, f): the group … has no memory controller",
         ]
     );
 }

@@ -294,8 +294,8 @@ async fn a_model_is_added_tried_again_and_removed() {
     plane.ctl(&["add", "-f", &file]).await.failed(
         1,
         &[
-            "error: org/new is already a model (org/new)",
-            "hint: choose another name, or remove that model first",
+            "error: org/new is already a model",
+            "hint: choose another name, or replace that model: `llmgw ctl add --replace`, PUT models/{name}",
         ],
     );
     let replace = ["add", "--replace", "-f", &file];
@@ -555,7 +555,7 @@ async fn a_drain_is_forced_and_moves_that_are_frozen_go_on() {
     let rolled = plane.ctl(&["roll", "broken", "--force"]).await.succeeded();
     assert_eq!(
         rolled,
-        "1 stale replicas of broken are replaced, the old ones first where there is no room for both\n"
+        "1 stale replica of broken will be replaced, the old ones first where there is no room for both; `llmgw ctl describe model broken` says how far it is\n"
     );
     plane.ctl(&["thaw"]).await.failed(
         1,

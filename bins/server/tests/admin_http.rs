@@ -334,7 +334,7 @@ async fn a_wrong_definition_is_refused_with_the_path_of_the_field() {
         ),
         post(
             r#"{"name":"tiny","source":"file:/x","profiles":[{"memory":1}]}"#,
-            (409, "conflict", "tiny is already an alias (smollm2-135m)"),
+            (409, "conflict", "tiny is already an alias of smollm2-135m"),
         ),
     ])
     .await;

@@ -126,12 +126,12 @@ pub enum Outcome {
     /// A roll that was ordered has begun.
     RollBegun {
         /// Which roll of the model.
-        number: u64,
+        roll: u64,
     },
     /// A roll is over.
     RollEnded {
         /// Which roll of the model.
-        number: u64,
+        roll: u64,
         /// How it ended.
         ended: RollEnd,
     },
@@ -302,8 +302,8 @@ impl Outcome {
             Self::Kept { replica } => format!("{} is needed all the same", replica.short()),
             Self::Parked { failures, error } => format!("{failures} failures in a row: {error}"),
             Self::Unparked => "it is defined otherwise now".to_owned(),
-            Self::RollBegun { number } => format!("roll {number}"),
-            Self::RollEnded { number, ended } => format!("roll {number}: {ended}"),
+            Self::RollBegun { roll } => format!("roll {roll}"),
+            Self::RollEnded { roll, ended } => format!("roll {roll}: {ended}"),
             Self::Unknown => "a newer release says why".to_owned(),
         }
     }
@@ -417,6 +417,34 @@ mod tests {
         );
         assert_eq!(decision.json_len(), text.len());
         assert_eq!(decision.what.why(), "r-10213243: its node is not heard");
+    }
+
+    #[test]
+    fn what_a_decision_says_of_itself_is_said_once() {
+        let replica = "r-0197c2a4f0e17b6c9a3d5e8f10213243";
+        let node = "node-0197c2a4f0e17b6c9a3d5e8f10213243";
+        let outcomes = [
+            json!({"what": "placed", "replica": replica, "profile": "p", "node": node, "hostname": "a"}),
+            json!({"what": "adopted", "replica": replica, "node": node, "hostname": "a"}),
+            json!({"what": "draining", "replica": replica, "why": "moved"}),
+            json!({"what": "failed", "replica": replica, "error": "e"}),
+            json!({"what": "scaled", "from": 1, "to": 2, "why": {"asked": {"waiting": 1}}}),
+            json!({"what": "kept", "replica": replica}),
+            json!({"what": "parked", "failures": 5, "error": "e"}),
+            json!({"what": "unparked"}),
+            json!({"what": "roll_begun", "roll": 3}),
+            json!({"what": "roll_ended", "roll": 3, "ended": "nothing_to_do"}),
+        ];
+        for what in outcomes {
+            let given = decision(what.clone());
+            let text = serde_json::to_string(&given).unwrap();
+            let read: Result<Decision, _> = serde_json::from_str(&text);
+            assert_eq!(
+                read.map_err(|error| format!("{error}: {text}")),
+                Ok(given),
+                "{what}"
+            );
+        }
     }
 
     #[test]

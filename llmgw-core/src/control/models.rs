@@ -33,15 +33,15 @@ pub fn check_addition<'a>(
         for name in names {
             if other.answers_to(name.as_str()) {
                 let what = if other.name() == name {
-                    "a model"
+                    "a model".to_owned()
                 } else {
-                    "an alias"
+                    format!("an alias of {}", other.name())
                 };
-                return Err(ControlError::new(
-                    Code::Conflict,
-                    format!("{name} is already {what} ({})", other.name()),
-                )
-                .with_hint("choose another name, or remove that model first"));
+                let hint = "choose another name, or replace that model: `llmgw ctl add --replace`, PUT models/{name}";
+                return Err(
+                    ControlError::new(Code::Conflict, format!("{name} is already {what}"))
+                        .with_hint(hint),
+                );
             }
         }
     }

@@ -214,10 +214,19 @@ impl Journal {
     async fn write(&self, store: &dyn Store, parcel: &InHand<'_>) -> Result<(), String> {
         let records = match parcel.records() {
             Some(records) => records,
-            None => self
-                .read(parcel.number())
-                .await
-                .map_err(|error| format!("reading usage from the disk: {}", Chain(&error)))?,
+            None => match self.read(parcel.number()).await {
+                Ok(records) => records,
+                // Somebody removed it: to ask again would hold up all that came after.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let (file, records) = (parcel.number(), parcel.count());
+                    self.lose(records);
+                    tracing::error!(file, records, "usage on the disk is gone: a metering gap");
+                    return Ok(());
+                }
+                Err(error) => {
+                    return Err(format!("reading usage from the disk: {}", Chain(&error)));
+                }
+            },
         };
         for batch in records.chunks(BATCH) {
             match append(store, batch).await {

@@ -78,16 +78,15 @@ pub(super) fn what(action: &Action, state: &Snapshot) -> Option<(ModelName, Outc
         }
         Action::Unpark { model } => Some((model.clone(), Outcome::Unparked)),
         Action::BeginRoll { model, number } => {
-            let number = *number;
-            Some((model.clone(), Outcome::RollBegun { number }))
+            Some((model.clone(), Outcome::RollBegun { roll: *number }))
         }
         Action::EndRoll {
             model,
             number,
             ended,
         } => {
-            let (number, ended) = (*number, ended.clone());
-            Some((model.clone(), Outcome::RollEnded { number, ended }))
+            let (roll, ended) = (*number, ended.clone());
+            Some((model.clone(), Outcome::RollEnded { roll, ended }))
         }
         // About the whole fleet, or told before.
         Action::Freeze { .. } | Action::Thaw | Action::Recall { .. } | Action::Warn { .. } => None,

@@ -165,6 +165,14 @@ impl Snapshot {
         heard.map_or_else(|| node.to_string(), |heard| heard.facts.hostname.clone())
     }
 
+    /// The number of a model's next roll. The order for the last one is lifted when that has ended, and what became of it
+    /// is remembered by its number: the next must have another.
+    #[must_use]
+    pub fn next_roll(&self, model: &ModelName) -> u64 {
+        let ended = self.memory.rolls.get(model).map_or(0, |roll| roll.number);
+        self.orders.rolls(model).max(ended) + 1
+    }
+
     /// The model that answers to `name`.
     #[must_use]
     pub fn resolve(&self, name: &ModelName) -> Option<&Entry> {

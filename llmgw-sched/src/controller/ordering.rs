@@ -84,7 +84,7 @@ impl ControllerHandle {
             if stale == 0 {
                 return Err(nothing_to_roll(&model));
             }
-            let number = snapshot.orders.rolls(&model) + 1;
+            let number = snapshot.next_roll(&model);
             let order = Order::Roll {
                 model: model.clone(),
                 number,

@@ -11,8 +11,8 @@ use llmgw_core::{
         },
     },
     cluster::{account::Role, capacity::Measurement, catalog::ModelDefinition, order::HoldScope},
-    control::Control,
-    id::{EngineName, HoldName, ModelName, NodeId, ProfileName, TokenId},
+    control::{Control, named_node},
+    id::{EngineName, HoldName, ModelName, ProfileName, TokenId},
     terminal::one_line,
     units::{Span, Tokens},
 };
@@ -112,9 +112,9 @@ pub(super) struct HoldArgs {
     /// On every node of this pool
     #[arg(long, group = "scope")]
     pool: Option<String>,
-    /// On this node
-    #[arg(long, group = "scope", value_name = "ID")]
-    node: Option<NodeId>,
+    /// On this node: its host name or id
+    #[arg(long, group = "scope")]
+    node: Option<String>,
     /// Why, for people
     #[arg(long, default_value = "")]
     reason: String,
@@ -343,7 +343,11 @@ pub(super) async fn roll(
             ""
         };
         let (stale, model) = (rolled.stale, &rolled.rolling);
-        format!("{stale} stale replicas of {model} are replaced{first}\n")
+        let replicas = if stale == 1 { "replica" } else { "replicas" };
+        format!(
+            "{stale} stale {replicas} of {model} will be replaced{first}; `llmgw ctl describe model {model}` says how far \
+             it is\n"
+        )
     })?;
     if force && !rolled.force {
         let older = "the control plane is of an older release and does not force: where there is no room, the roll waits";
@@ -392,7 +396,11 @@ pub(super) async fn holds(
             let scope = match (args.facility, args.pool, args.node) {
                 (Some(facility), _, _) => HoldScope::Facility(facility),
                 (_, Some(pool), _) => HoldScope::Pool(pool),
-                (_, _, Some(node)) => HoldScope::Node(node),
+                (_, _, Some(node)) => {
+                    let nodes = control.fleet.nodes().await?;
+                    let nodes = nodes.iter().map(|node| (node.id, node.hostname.as_str()));
+                    HoldScope::Node(named_node(&node, nodes)?)
+                }
                 (None, None, None) => {
                     return Err(Failure::new(Cause::Usage, "nothing is named to be held")
                         .with_hint("give --facility, --pool or --node"));

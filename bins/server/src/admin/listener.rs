@@ -37,7 +37,7 @@ pub struct AdminConfig {
 impl Default for AdminConfig {
     fn default() -> Self {
         Self {
-            max_connections: 64,
+            max_connections: 512,
             head_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
         }

@@ -25,6 +25,7 @@ pub(super) struct Parcel {
 pub(super) struct InHand<'a> {
     state: &'a Mutex<State>,
     number: u64,
+    count: u64,
     has_file: bool,
     records: Option<Arc<Vec<UsageRecord>>>,
 }
@@ -153,6 +154,7 @@ impl<'a> InHand<'a> {
         Some(Self {
             state,
             number: parcel.number,
+            count: parcel.count,
             has_file: parcel.bytes > 0,
             records: parcel.records.clone(),
         })
@@ -160,6 +162,10 @@ impl<'a> InHand<'a> {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 
     /// The records, if they are in memory.

@@ -176,7 +176,7 @@ impl UsageSpool {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("{number:020}.{ENDING}"))
+        self.directory.join(file_name(number))
     }
 }
 
@@ -196,15 +196,22 @@ impl Coded for SpoolError {
     }
 }
 
+fn file_name(number: u64) -> String {
+    format!("{number:020}.{ENDING}")
+}
+
 /// The files that are there, the oldest first.
 fn list(directory: &Path) -> io::Result<Vec<Left>> {
     let mut left = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_stem().and_then(|stem| stem.to_str());
-        let number = name.and_then(|name| name.parse().ok());
-        let ours = path.extension().is_some_and(|ending| ending == ENDING);
-        let (Some(number), true, true) = (number, ours, path.is_file()) else {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let number = path
+            .file_stem()
+            .and_then(|stem| stem.to_str()?.parse().ok());
+        // What only looks like a file of ours could not be read by its number.
+        let ours = |number: &u64| name.to_str() == Some(file_name(*number).as_str());
+        let Some(number) = number.filter(ours).filter(|_| path.is_file()) else {
             continue;
         };
         let mut file = BufReader::new(File::open(&path)?);
@@ -321,6 +328,20 @@ mod tests {
         assert_eq!((mode(&directory), mode(&spool.path(1))), (0o700, 0o600));
         drop(spool);
         open(&directory);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_file_of_usage_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = open(directory.path());
+        spool.append(7, 0, &[a_record(1)]).unwrap();
+        drop(spool);
+        for name in ["9.usage", "x.usage", "00000000000000000009.txt", ".usage"] {
+            fs::write(directory.path().join(name), "something else").unwrap();
+        }
+        fs::create_dir(directory.path().join(file_name(9))).unwrap();
+        let left = open(directory.path()).take_left();
+        assert_eq!(left.iter().map(|left| left.number).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

@@ -260,3 +260,19 @@ async fn what_is_on_the_disk_at_the_end_is_not_lost() {
     let left = spool(directory.path(), Bytes::mib(1)).take_left();
     assert_eq!(left.iter().map(|left| left.records).sum::<u64>(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_somebody_removed_is_a_gap_and_holds_up_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = spool(directory.path(), Bytes::mib(1));
+    left.append(0, 0, &[a_record(), a_record()]).unwrap();
+    left.append(1, 0, &[a_record()]).unwrap();
+    drop(left);
+    let rig = rig_with(100, Some(spool(directory.path(), Bytes::mib(1))));
+    // Before the first look, for nothing has been awaited yet.
+    std::fs::remove_file(directory.path().join("00000000000000000000.usage")).unwrap();
+    rig.push(1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.written().await, rig.journal.lost()), (2, 2));
+    rig.end().await;
+}

@@ -5,13 +5,14 @@ use std::{collections::BTreeSet, time::Duration};
 use llmgw_core::{
     api::{
         admin::{ModelView, Summary},
+        decision::RollEnd,
         frozen::{Frozen, SilentNode},
     },
     cluster::node::NodeState,
     reason::render,
 };
 
-use super::{models, node_state, warnings};
+use super::{models, node_state, replicas, warnings};
 use crate::{conductor::snapshot::Snapshot, reconcile::is_lost};
 
 /// What a summary needs besides the snapshot.
@@ -123,6 +124,7 @@ fn attention(
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
     lines.extend(stuck(snapshot, now));
     lines.extend(stuck_rolls(snapshot));
+    lines.extend(backed_out(snapshot, models, now));
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;
         if is_lost(node, now) {
@@ -160,6 +162,27 @@ pub(super) fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
         })
     });
     stuck.collect()
+}
+
+/// Which rolls were backed out and left replicas of an older definition behind, and why.
+fn backed_out(snapshot: &Snapshot, models: &[ModelView], now: Duration) -> Vec<String> {
+    let mut lines = Vec::new();
+    for view in models {
+        let roll = snapshot.memory.rolls.get(&view.name);
+        let Some(RollEnd::BackedOut { why }) = roll.and_then(|roll| roll.ended.as_ref()) else {
+            continue;
+        };
+        let replicas = replicas(snapshot, Some(&view.name), None, now);
+        let stale = replicas.iter().filter(|replica| replica.stale).count();
+        if stale > 0 {
+            lines.push(format!(
+                "the roll of {name} was backed out: {why}; {stale} of its replicas are of an older definition, and serve; \
+                 mend the definition, then `llmgw ctl roll {name}`",
+                name = view.name,
+            ));
+        }
+    }
+    lines
 }
 
 /// Which rolls wait for room, and why: they go on with it, or by force.

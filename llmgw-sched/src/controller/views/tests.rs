@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use llmgw_core::{
-    api::agent::NodeReport,
+    api::{agent::NodeReport, decision::RollEnd},
     clock::Timestamp,
     cluster::{
         node::{Memory, NodeFacts, Warning},
@@ -11,7 +11,10 @@ use llmgw_core::{
 };
 
 use super::{summary::stuck, *};
-use crate::conductor::{Conductor, Event, Moment, Setup};
+use crate::{
+    conductor::{Conductor, Event, Moment, Setup},
+    reconcile::roll::Roll,
+};
 
 /// A loop with one model of 4 GiB, and nodes with so much memory that do at once what they are told.
 struct Cluster {
@@ -222,4 +225,24 @@ fn a_warning_that_many_nodes_have_is_told_once() {
             "2 nodes (e, f): the group … has no memory controller",
         ]
     );
+}
+
+#[test]
+fn a_roll_after_one_that_ended_has_another_number() {
+    let mut cluster = Cluster::new(&[8]);
+    cluster.step();
+    let mut snapshot = cluster.conductor.state().clone();
+    let model: ModelName = "m".parse().unwrap();
+    assert_eq!(snapshot.next_roll(&model), 1);
+    let roll = Roll {
+        number: 1,
+        since: Duration::ZERO,
+        replaced: 1,
+        failures: 0,
+        last_error: None,
+        ended: Some(RollEnd::Done { replaced: 1 }),
+    };
+    snapshot.memory.rolls.insert(model.clone(), roll);
+    // The order for the first is lifted by now.
+    assert_eq!(snapshot.next_roll(&model), 2);
 }

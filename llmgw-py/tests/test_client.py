@@ -61,9 +61,10 @@ async def test_a_log_is_read_part_after_part(client: llmgw.Client) -> None:
     assert (part["lines"], part["end"]["reason"]) == (["out of memory"], "failed")
     with pytest.raises(llmgw.NotFoundError, match="no log"):
         client.log(NODE.replace("node-", "r-"))
-    for wrong in (lambda: client.log("tiny"), lambda: client.log(REPLICA, wait="soon")):
-        with pytest.raises(llmgw.ConfigError, match="^(replica|wait): "):
-            wrong()
+    with pytest.raises(llmgw.ConfigError, match=r"^replica: "):
+        client.log("tiny")
+    with pytest.raises(llmgw.ConfigError, match=r"^wait: "):
+        client.log(REPLICA, wait="soon")
 
 
 def test_an_explanation_says_what_is_missing(client: llmgw.Client) -> None:

@@ -391,8 +391,8 @@ class Client:
         """The same, awaited."""
 
     def replace(self, definition: Mapping[str, object]) -> int:
-        """Defines a model that was added otherwise, and gives back how many of its replicas run on as before until it is
-        rolled.
+        """Defines a model that was added otherwise, and gives back how many of its replicas run on as before until it
+        is rolled.
         """
 
     def replace_async(self, definition: Mapping[str, object]) -> asyncio.Future[int]:
@@ -480,8 +480,8 @@ class Orders:
         """The same, awaited."""
 
     def roll(self, model: str, *, force: bool = False) -> dict[str, Any]:
-        """Replaces the stale replicas of a model, one after the other; where there is no room for one more, it waits, or,
-        forced, stops an old one first.
+        """Replaces the stale replicas of a model, one after the other; where there is no room for one more, it waits,
+        or, forced, stops an old one first.
         """
 
     def roll_async(self, model: str, *, force: bool = False) -> asyncio.Future[dict[str, Any]]:
@@ -495,8 +495,8 @@ class Orders:
         reason: str = "",
         force: bool = False,
     ) -> dict[str, Any]:
-        """Uses a node, named by host name or id, otherwise; gives what is in force. A drain that is forced stops what has
-        no room elsewhere.
+        """Uses a node, named by host name or id, otherwise; gives what is in force. A drain that is forced stops what
+        has no room elsewhere.
         """
 
     def use_node_async(

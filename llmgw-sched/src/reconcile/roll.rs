@@ -4,7 +4,7 @@
 //! served for [`STEADY`], one of the old ones drains and stops, and the next follows. When the new definition fails
 //! [`MOST_FAILURES`] times, or most calls to one of its replicas fail, the roll is backed out: the old replicas that are
 //! left stay, and the roll ends with the reason. When there is no room for one more, it waits, and the model's report
-//! says which check fails; a forced roll then stops an old one first ([`next_by_force`]).
+//! says which check fails; a forced roll then stops an old one first (`next_by_force`).
 
 use std::time::Duration;
 

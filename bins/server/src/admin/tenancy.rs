@@ -1,11 +1,11 @@
 //! `keys`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
 
-use axum::{
-    Json,
-    extract::{Path, Query},
-};
+use axum::{Json, extract::Query};
 use llmgw_core::{
-    api::admin::{CreatedKey, JobView, KeyRequest, KeyView, Revoked, SettingsView},
+    api::{
+        admin::{CreatedKey, JobView, KeyRequest, KeyView, Revoked},
+        settings::SettingsView,
+    },
     cluster::audit::AuditEntry,
     control::ControlError,
     error::Code,
@@ -14,7 +14,7 @@ use llmgw_core::{
 use serde::Deserialize;
 
 use super::{
-    body::{NoBody, SmallBody},
+    body::{Named, NoBody, SmallBody},
     caller::Asked,
     refusal::Refusal,
 };
@@ -41,7 +41,7 @@ pub(super) async fn create_key(
 
 pub(super) async fn revoke_key(
     Asked(control): Asked,
-    Path(id): Path<String>,
+    Named(id): Named,
     NoBody: NoBody,
 ) -> Result<Json<Revoked>, Refusal> {
     let revoked: KeyId = id

@@ -33,7 +33,7 @@ use crate::{
         admin::{
             Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
             ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried, Revoked,
-            SettingsView, Summary, UsageBy, UsageView,
+            Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -41,6 +41,7 @@ use crate::{
             ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},

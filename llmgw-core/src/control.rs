@@ -38,13 +38,14 @@ use crate::{
     api::{
         admin::{
             CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView, Replaced,
-            ReplicaView, SettingsView, Summary, UsageBy, UsageView,
+            ReplicaView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
@@ -201,7 +202,7 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError>;
 
     /// The last lines that the engines of a model's replicas wrote, as far as they are known here: those of replicas that
-    /// failed, and of the first of the failures that parked the model. Accepts an alias.
+    /// failed, and of the first of the failures in a row, whether they parked the model or it is tried again. Accepts an alias.
     ///
     /// MUST refuse an unknown model ([`Code::NotFound`]).
     async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError>;
@@ -443,7 +444,7 @@ pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
     if name.chars().count() > 128 {
         return wrong("it is longer than 128 characters");
     }
-    if name.chars().any(char::is_control) {
+    if crate::terminal::line(name) != name {
         return wrong("it has a control character");
     }
     Ok(name)

@@ -96,6 +96,7 @@ fn alone() -> ControllerConfig {
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     }

@@ -11,7 +11,7 @@ use llmgw_core::{
         admin::{
             Added, CollectRequest, CreatedKey, EngineView, Explanation, JobView, KeyRequest,
             KeyView, ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried,
-            Revoked, SettingsView, Summary, UsageView,
+            Revoked, Summary, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -21,6 +21,7 @@ use llmgw_core::{
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled, TokenRequest, TokenRevoked, TokenView,
         },
+        settings::SettingsView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
     cluster::{account::Role, audit::AuditEntry, capacity::Capacity, catalog::ModelDefinition},

@@ -17,7 +17,7 @@ use crate::{
     api::{
         admin::{
             CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
-            ProfileView, Replaced, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
+            ProfileView, Replaced, ReplicaView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -25,6 +25,7 @@ use crate::{
             LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
             Scaled, TokenView,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
     clock::Timestamp,
@@ -270,6 +271,7 @@ impl Catalog for MemoryControl {
         let report = trial(&state.ordered_nodes(), &kept.model);
         let view = state.view(kept);
         Ok(Explanation {
+            attention: Vec::new(),
             model: view.name.clone(),
             placed: satisfied(&view),
             replicas: state.of(&view.name).map(|replica| replica.id).collect(),
@@ -539,6 +541,8 @@ impl Settings for MemoryControl {
             engines: super::orders::settings_engines(),
             pools: state.pools.by_name().clone(),
             placement_policy: "scarcity".to_owned(),
+            scaling: None,
+            queue: None,
             evict_weights: false,
             mirror: None,
             lease_ttl_seconds: 10,

@@ -327,7 +327,5 @@ async fn those_who_follow_leave_room_for_those_who_ask() {
             }
         }
     };
-    timeout(std::time::Duration::from_secs(10), served)
-        .await
-        .unwrap();
+    timeout(Duration::from_secs(10), served).await.unwrap();
 }

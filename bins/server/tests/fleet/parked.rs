@@ -49,14 +49,14 @@ fn an_engine_that_crashes_five_times_is_parked_and_shown_and_comes_back_after_re
     });
     shown(&fleet);
     refused(&fleet);
-    let outcome = stream(fleet.clients(), &fleet.key(), "steady");
+    let outcome = stream((fleet.clients(), &fleet.key()), "steady", 4);
     assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     assert_eq!(fleet.engines().len(), 1, "it is not tried again");
 
     fs::write(&weights, &whole).unwrap();
     fleet.ctl(&["retry", "broken"]);
     fleet.until("it serves", |fleet| fleet.ready("broken").len() == 1);
-    let outcome = stream(fleet.clients(), &fleet.key(), "broken");
+    let outcome = stream((fleet.clients(), &fleet.key()), "broken", 4);
     assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     let status = fleet.ctl(&["status"]);
     assert!(!status.contains("parked"), "{status}");

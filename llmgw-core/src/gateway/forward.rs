@@ -31,12 +31,12 @@ use crate::{
 
 /// A call as the engine gets it.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     pub(super) path: &'static str,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: &'a HeaderMap,
     pub(super) body: Spliced,
     /// The model as the client calls it.
-    pub(super) model: String,
+    pub(super) model: &'a str,
     pub(super) strip_usage: bool,
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
@@ -57,7 +57,7 @@ pub(super) struct Forward<'a> {
     pub(super) config: &'a GatewayConfig,
     pub(super) upstreams: &'a Arc<Upstreams>,
     pub(super) route: &'a ModelRoute,
-    pub(super) outgoing: &'a Outgoing,
+    pub(super) outgoing: &'a Outgoing<'a>,
 }
 
 /// Why an attempt came to nothing.
@@ -80,7 +80,7 @@ enum Connection {
 
 // === impl Outgoing ===
 
-impl Outgoing {
+impl Outgoing<'_> {
     /// The headers that an engine gets. A short list of those that pass, not of those that don't: what a client
     /// may say to an engine is in the body.
     pub(super) fn headers(client: &HeaderMap, trail: &Trail) -> HeaderMap {
@@ -217,7 +217,7 @@ impl Forward<'_> {
         if !is_events(&head) {
             return Ok(Answer::Unary(Box::new(head), exchange));
         }
-        let rewriter = EventRewriter::new(&self.outgoing.model, self.outgoing.strip_usage);
+        let rewriter = EventRewriter::new(self.outgoing.model, self.outgoing.strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
         let mut feed = Feed::new(exchange, rewriter, limit);
         match feed.begin(account).await {
@@ -233,7 +233,7 @@ impl Forward<'_> {
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = http::Uri::from_static(self.outgoing.path);
         let headers = request.headers_mut();
-        *headers = self.outgoing.headers.clone();
+        headers.clone_from(self.outgoing.headers);
         headers.insert(header::HOST, host.clone());
         request
     }

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     error::{Chain, Code},
     gateway::GatewayConfig,
+    metrics::Stage,
     route::ModelRoute,
 };
 
@@ -133,6 +134,7 @@ impl Forward<'_> {
         let mut deaths = 0;
         let mut last: Option<Refusal> = None;
         loop {
+            account.overhead.enter(Stage::Pick);
             let load = match pick(self.route, &tried, self.upstreams, &self.outgoing.prompt) {
                 Ok(load) => load,
                 Err(none) => return Err(last.unwrap_or_else(|| none.into())),
@@ -194,6 +196,7 @@ impl Forward<'_> {
         connection: Connection,
         account: &mut Account,
     ) -> Result<Answer, Failure> {
+        account.overhead.enter(Stage::Send);
         let upstream = load.upstream();
         let kept = match connection {
             Connection::Any => upstream.take(self.config.upstream_idle),
@@ -209,9 +212,10 @@ impl Forward<'_> {
         let died = |how: String| Failure::Died { how, reused };
         let request = self.request(&upstream.host);
         let response = wire
-            .send(request)
+            .send(request, || account.overhead.wait_for_engine())
             .await
             .map_err(|error| died(Chain(&error).to_string()))?;
+        account.overhead.enter(Stage::Respond);
         let (head, body) = response.into_parts();
         let exchange = Exchange::new(wire, body, load);
         if !is_events(&head) {

@@ -23,7 +23,7 @@ use super::{
     resolve::Waking,
     respond::{self, AnswerBody},
 };
-use crate::{error::Code, route::ModelRoute};
+use crate::{error::Code, metrics::Stage, route::ModelRoute};
 
 /// A call on its way to an engine.
 #[derive(Debug)]
@@ -193,7 +193,11 @@ impl Serving {
             deadline,
             bulletin,
         };
+        if route.endpoints.is_empty() {
+            account.overhead.enter(Stage::Queue);
+        }
         let route = waking.awake(Arc::clone(route), account.key()).await?;
+        account.overhead.enter(Stage::Pick);
         // 5. pick, and 6. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,

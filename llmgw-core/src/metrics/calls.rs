@@ -10,7 +10,11 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry,
 };
 
-use super::{named, registered, text};
+use super::{
+    named,
+    overhead::{OverheadMeters, OverheadTimes},
+    registered, text,
+};
 use crate::{cluster::account::UsageRecord, id::ModelName, units::Tokens};
 
 /// The gateway's numbers; see [the table](super).
@@ -21,6 +25,7 @@ pub struct GatewayMeters {
     duration: HistogramVec,
     first_token: HistogramVec,
     inter_token: HistogramVec,
+    overhead: OverheadMeters,
     tokens: IntCounterVec,
     in_flight: IntGauge,
     received: IntCounter,
@@ -93,6 +98,7 @@ impl GatewayMeters {
                 "The mean time between the tokens of a call.",
                 &BETWEEN_TOKENS,
             ),
+            overhead: OverheadMeters::new(&registry),
             tokens: counters(
                 "llmgw_tokens_total",
                 "Tokens, as the engines count them.",
@@ -160,6 +166,11 @@ impl GatewayMeters {
                     .inc_by(tokens.0);
             }
         }
+    }
+
+    /// Takes what of a call's time was the gateway's own.
+    pub fn overhead(&self, times: &OverheadTimes) {
+        self.overhead.observe(times);
     }
 
     /// The numbers of a model.

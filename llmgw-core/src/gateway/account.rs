@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use self::beside::UsageBeside;
-use super::{call::Call, journal::Journal, upstreams::CallGuard};
+use super::{call::Call, journal::Journal, overhead::Overhead, upstreams::CallGuard};
 use crate::{
     api::openai::Usage,
     clock::Clock,
@@ -37,6 +37,8 @@ pub(super) struct Account {
     /// Pieces of content, counted for each choice: about as many as tokens.
     pieces: u64,
     first_content: Option<Duration>,
+    /// Where the call is, for the numbers.
+    pub(super) overhead: Overhead,
     _counted: CallGuard,
 }
 
@@ -55,6 +57,7 @@ impl Account {
         Self {
             journal,
             meters,
+            overhead: Overhead::begin(Arc::clone(&clock), call.since),
             clock,
             call,
             key,
@@ -116,7 +119,7 @@ impl Account {
         (is_whole || told.completion_tokens.0 >= self.pieces).then_some(told)
     }
 
-    fn record(&self) -> UsageRecord {
+    fn record(&self, now: Duration) -> UsageRecord {
         let told = self
             .usage
             .as_deref()
@@ -144,7 +147,7 @@ impl Account {
                 && (self.pieces > 0 || self.status.is_none()),
             status: status.as_u16(),
             started_at: self.call.started_at,
-            duration: self.clock.monotonic().saturating_sub(self.call.since),
+            duration: now.saturating_sub(self.call.since),
             time_to_first_token: self.first_content,
         }
     }
@@ -152,7 +155,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let record = self.record();
+        let (now, times) = self.overhead.end();
+        self.meters.overhead(times);
+        let record = self.record(now);
         self.meters.call(&record);
         self.journal.push(record);
     }

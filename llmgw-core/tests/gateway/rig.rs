@@ -11,7 +11,7 @@ use llmgw_core::{
     clock::{Clock, RuntimeClock, Timestamp},
     cluster::account::ApiKey,
     control::Activation,
-    gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable},
+    gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable, Numbers},
     id::{KeyId, ModelName},
     keys::{HashingKey, KeyRing},
     route::{Endpoint, ModelRoute, Progress, RouteTable, Waiting},
@@ -31,6 +31,7 @@ pub(crate) struct Rig {
     pub(crate) store: MemoryStore,
     pub(crate) faults: Faults,
     pub(crate) load: LoadTable,
+    pub(crate) numbers: Numbers,
     pub(crate) shutdown: CancellationToken,
     pub(crate) cut: CancellationToken,
     pub(crate) served: JoinHandle<Drained>,
@@ -63,6 +64,16 @@ impl Rig {
     }
 
     pub(crate) async fn with(config: GatewayConfig, endpoints: Vec<Endpoint>) -> Self {
+        let clock = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
+        Self::on(clock, config, endpoints).await
+    }
+
+    /// The same by another clock.
+    pub(crate) async fn on(
+        clock: Arc<dyn Clock>,
+        config: GatewayConfig,
+        endpoints: Vec<Endpoint>,
+    ) -> Self {
         let hashing_key = HashingKey::from_bytes([7; 32]);
         let key = ApiKey {
             id: KeyId::generate(),
@@ -72,7 +83,6 @@ impl Rig {
         };
         let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key])));
         let (routes, routes_read) = watch::channel(Arc::new(table(endpoints)));
-        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
         let store = MemoryStore::new(Arc::clone(&clock));
         let faulty = FaultyStore::new(store.clone());
         let faults = faulty.faults().clone();
@@ -90,6 +100,7 @@ impl Rig {
             clock,
         });
         let load = gateway.load();
+        let numbers = gateway.numbers();
         let cut = gateway.cut();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -102,6 +113,7 @@ impl Rig {
             store,
             faults,
             load,
+            numbers,
             shutdown,
             cut,
             served,

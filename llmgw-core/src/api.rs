@@ -8,4 +8,5 @@ pub mod frozen;
 pub mod log;
 pub mod openai;
 pub mod orders;
+pub mod tenancy;
 pub mod whatif;

@@ -35,7 +35,10 @@ async fn what_is_changed_here_is_known_when_the_answer_is_given() {
     let limits = Limits {
         models: Some(Vec::new()),
     };
-    let limited = LevelRequest { limits, ..acme.clone() };
+    let limited = LevelRequest {
+        limits,
+        ..acme.clone()
+    };
     handle.limit_level(limited).await.unwrap();
     let party = Party::Level(acme.path.clone());
     assert_eq!(known(handle, &key.secret), Some(vec![party]));
@@ -56,7 +59,10 @@ async fn what_is_changed_elsewhere_is_known_within_two_seconds() {
     let epoch = Epoch(handle.leading().borrow().unwrap());
     running.store.delete_key(epoch, key.key.id).await.unwrap();
     let changed = tokio::time::timeout(Duration::from_secs(2), keys.changed());
-    changed.await.expect("a revocation was not heard of").unwrap();
+    changed
+        .await
+        .expect("a revocation was not heard of")
+        .unwrap();
     assert_eq!(known(handle, &key.secret), None);
     // Nothing is told where nothing changed.
     let entry = llmgw_core::cluster::audit::NewAuditEntry {

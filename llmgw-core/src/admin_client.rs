@@ -16,6 +16,7 @@ mod answer;
 mod logs;
 mod ordering;
 mod stream;
+mod tenancy;
 mod transport;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -31,9 +32,8 @@ pub use self::transport::tls;
 use crate::{
     api::{
         admin::{
-            Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
-            ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried, Revoked,
-            Summary, UsageBy, UsageView,
+            Added, CollectRequest, Explanation, JobView, ModelView, NodeView, OrphanView, Removed,
+            Replaced, ReplicaView, Retried, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -45,11 +45,9 @@ use crate::{
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
-    control::{
-        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage, Tenancy,
-    },
+    control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage},
     error::Code,
-    id::{KeyId, ModelName},
+    id::ModelName,
     units::Span,
 };
 
@@ -323,26 +321,6 @@ impl Accounts for AdminClient {
         url.query_pairs_mut()
             .append_pair("since", &Span(since).to_string());
         self.ask(Method::GET, url, None).await
-    }
-}
-
-#[async_trait]
-impl Tenancy for AdminClient {
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        self.read("keys", None).await
-    }
-
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
-        let name = name.to_owned();
-        let json = body("the name", &KeyRequest { name })?;
-        self.ask(Method::POST, self.route(&["keys"]), Some(json))
-            .await
-    }
-
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
-        let url = self.route(&["keys", &id.to_string()]);
-        let _: Revoked = self.ask(Method::DELETE, url, None).await?;
-        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ mod logs;
 mod models;
 mod nodes;
 mod operators;
+mod tenancy;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -33,12 +34,16 @@ pub use self::{
     },
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
+    tenancy::{
+        Tenancy, check_key, check_key_name, check_level_removal, check_limited_level,
+        check_new_level, key_view, level_views, unknown_level,
+    },
 };
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView, Replaced,
-            ReplicaView, Summary, UsageBy, UsageView,
+            Explanation, JobView, ModelView, NodeView, OrphanView, Replaced, ReplicaView, Summary,
+            UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -65,7 +70,7 @@ pub struct Control {
     pub catalog: Arc<dyn Catalog>,
     /// Nodes and replicas: what is.
     pub fleet: Arc<dyn Fleet>,
-    /// Who may use them: keys.
+    /// Who may use them: keys, and the levels that they belong to.
     pub tenancy: Arc<dyn Tenancy>,
     /// Usage.
     pub accounts: Arc<dyn Accounts>,
@@ -216,28 +221,6 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// MUST refuse a change that can't be made ([`Code::InvalidRequest`]); the message begins with its path, such as
     /// `changes[0].drain: `.
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError>;
-}
-
-/// Who may use the models: API keys, so far.
-///
-/// # Contract
-/// As for [`Catalog`]; and a key that was made or revoked is known to every gateway of this process when the
-/// answer is given.
-#[async_trait]
-pub trait Tenancy: fmt::Debug + Send + Sync + 'static {
-    /// All keys, by id: without their secrets, which nobody knows.
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError>;
-
-    /// Makes a key. Its secret is in the answer, and never shown again.
-    ///
-    /// MUST refuse a name that is empty, longer than 128 characters, or has control characters
-    /// ([`Code::InvalidRequest`]).
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError>;
-
-    /// Revokes a key.
-    ///
-    /// MUST refuse an unknown one ([`Code::NotFound`]).
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError>;
 }
 
 /// What this control plane was told: its file and its command line.
@@ -424,30 +407,6 @@ pub fn chosen_orphans(
     let mut chosen = listed;
     chosen.retain(|one| digests.contains(&one.sha256));
     Ok(chosen)
-}
-
-/// Checks a key's name as [`Tenancy::create_key`] must.
-///
-/// # Errors
-/// What `create_key` must answer.
-pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
-    let wrong = |problem: &str| {
-        Err(
-            ControlError::new(Code::InvalidRequest, format!("name: {problem}"))
-                .with_hint("a key's name says whose it is, such as \"build server\""),
-        )
-    };
-    let name = name.trim();
-    if name.is_empty() {
-        return wrong("it is empty");
-    }
-    if name.chars().count() > 128 {
-        return wrong("it is longer than 128 characters");
-    }
-    if crate::terminal::line(name) != name {
-        return wrong("it has a control character");
-    }
-    Ok(name)
 }
 
 /// A subject in the audit log, with whether its order was forced.

@@ -67,7 +67,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     account::Account,
-    authorise::may_use,
+    authorise::authorise,
     call::{Call, PROGRESS, Trail},
     identify::{Caller, identify},
     inspect::{Inspected, discard},
@@ -88,7 +88,6 @@ pub use self::{
 use crate::{
     clock::Clock,
     control::Activation,
-    error::Code,
     keys::{HashingKey, KeyRing},
     metrics::{GatewayGauges, GatewayMeters},
     route::{ModelRoute, RouteTable},
@@ -100,7 +99,7 @@ use crate::{
 pub struct GatewayDeps {
     /// Which replicas serve.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Which keys are good.
+    /// Which keys are good, and what holds for each.
     pub keys: watch::Receiver<Arc<KeyRing>>,
     /// What keys are hashed with.
     pub hashing_key: HashingKey,
@@ -328,10 +327,7 @@ impl Shared {
         let route = resolve(&self.table(), &asked.model)?;
         trail.model(&route.name);
         // 4. authorise
-        if !may_use(&caller, &route) {
-            let message = format!("this key may not use {}", route.name);
-            return Err(Refusal::new(Code::ModelNotAllowed, message));
-        }
+        authorise(&caller, &route)?;
         // From here on, the call has an account, which is written when it is dropped.
         let account = self.open_account((call, counted), &caller, &route, asked.n);
         let told = asked.stream && self.wants_progress(&head.headers);
@@ -366,7 +362,7 @@ impl Shared {
 
     fn caller(&self, head: &request::Parts) -> Result<Caller, Refusal> {
         let ring = Arc::clone(&self.keys.borrow());
-        identify(&head.headers, &ring, &self.hashing_key)
+        identify(&head.headers, &ring, &self.hashing_key, self.clock.now())
     }
 
     fn table(&self) -> Arc<RouteTable> {
@@ -385,7 +381,7 @@ impl Shared {
             counted_by,
             Arc::clone(&self.clock),
             call,
-            caller.key,
+            caller.key(),
             route.name.clone(),
             choices_per_prompt,
             counted,

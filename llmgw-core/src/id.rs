@@ -217,6 +217,11 @@ checked_name! {
 }
 
 checked_name! {
+    /// What an operator calls an organisation, a team or a project.
+    LevelName, "level", ""
+}
+
+checked_name! {
     /// What an operator calls a hold.
     HoldName, "hold", ""
 }

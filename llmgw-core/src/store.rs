@@ -1,7 +1,7 @@
 //! What must survive a restart: models that were added, orders, keys, usage, the audit log, and who leads.
 //!
 //! # What we store, and what we do not
-//! *Intent* is stored: models, orders, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
+//! *Intent* is stored: models, orders, levels, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
 //! was measured. *Facts* are not: nodes,
 //! replicas and what they do are told by agents, and are known again a heartbeat after a restart. Secrets are not
 //! stored; a key is kept as its keyed hash.
@@ -37,6 +37,7 @@ use crate::{
         capacity::Capacity,
         catalog::Model,
         order::StoredOrder,
+        tenancy::Level,
     },
     error::{Code, Coded},
     id::{KeyId, ModelName},
@@ -108,6 +109,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a key. Fenced. Says whether it was there.
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError>;
+
+    /// All levels that were made or limited, by path (in the order of their bytes).
+    ///
+    /// Whoever wants to know what holds for keys reads the keys first: a level is made before its keys, and goes after
+    /// them.
+    async fn levels(&self) -> Result<Vec<Level>, StoreError>;
 
     /// The orders that stand, by kind, then by name within it (in the order of their bytes). Those of a kind that
     /// this release does not know, for a newer one has written them, are passed over and kept.
@@ -364,6 +371,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         (**self).delete_key(epoch, id).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        (**self).levels().await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {

@@ -39,6 +39,8 @@ mod rig;
 mod smuggling;
 #[path = "gateway/streams.rs"]
 mod streams;
+#[path = "gateway/tenancy.rs"]
+mod tenancy;
 #[path = "gateway/unary.rs"]
 mod unary;
 #[path = "gateway/waiting.rs"]

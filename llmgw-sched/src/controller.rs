@@ -249,7 +249,8 @@ impl ControllerConfig {
         let epoch =
             leadership::first_lease(&*store, &*clock, &holder, lease_ttl, &mut elector).await?;
         let added = store.models().await.map_err(ControllerError::Store)?;
-        let keys = store.keys().await.map_err(ControllerError::Store)?;
+        let keys = tenancy::ring(&*store).await;
+        let keys = keys.map_err(ControllerError::Store)?;
         let tokens = store.tokens().await.map_err(ControllerError::Store)?;
         let orders: Orders = store
             .orders()
@@ -298,7 +299,7 @@ impl ControllerConfig {
             traffic: OnceLock::new(),
             attempts: std::sync::Mutex::default(),
             hashing_key,
-            keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
+            keys: watch::channel(Arc::new(keys)).0,
             tokens: watch::channel(Arc::new(TokenRing::new(tokens))).0,
             engines: watch::channel(orders.engines_over(&settings.engines)).0,
             feed: broadcast::channel(FEED).0,
@@ -388,6 +389,8 @@ impl Controller {
         }
         let keeping = own_orders::keep(Arc::clone(&shared), own_orders);
         shared.tasks.spawn(keeping);
+        let reading = tenancy::keep_reading(Arc::clone(&shared), shared.stopping.clone());
+        shared.tasks.spawn(reading);
         let telling = feed::keep_telling(Arc::clone(&shared));
         shared.tasks.spawn(telling);
         let lead = leadership.run(shared.stopping.clone());
@@ -435,7 +438,7 @@ impl ControllerHandle {
         self.shared.routes.clone()
     }
 
-    /// The keys that are good; replaced whenever one is made or revoked.
+    /// The keys that are good, and what holds for each; replaced whenever that changes.
     #[must_use]
     pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
         self.shared.keys.subscribe()

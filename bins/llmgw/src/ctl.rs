@@ -9,6 +9,7 @@ mod describe;
 mod logs;
 mod orders;
 mod tables;
+mod tenancy;
 mod text;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -16,14 +17,14 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Subcommand};
 use llmgw_core::{
     api::{
-        admin::{Added, Removed, Revoked},
+        admin::{Added, Removed},
         event::Event,
         orders::NodeUse,
     },
     clock::{Clock, SystemClock},
     cluster::weights::Sha256Digest,
     control::Control,
-    id::{KeyId, ModelName},
+    id::ModelName,
     terminal::one_line,
     units::Span,
 };
@@ -37,6 +38,7 @@ use self::{
         By, CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
         TokenOrder,
     },
+    tenancy::{KeyOrder, TenantOrder},
 };
 use crate::{
     document::{self, DEFINITION},
@@ -148,6 +150,11 @@ enum Command {
         #[command(subcommand)]
         order: Option<KeyOrder>,
     },
+    /// Organisations, teams and projects: those there are, a new one, what is limited there
+    Tenants {
+        #[command(subcommand)]
+        order: Option<TenantOrder>,
+    },
     /// What this control plane was told, by its file and its command line
     Settings,
     /// Long work that is under way: engines being installed, weights being fetched
@@ -223,20 +230,6 @@ enum WeightsOrder {
         /// All that are listed
         #[arg(long, conflicts_with = "digests")]
         all: bool,
-    },
-}
-
-#[derive(Clone, Debug, Subcommand)]
-enum KeyOrder {
-    /// Make a key; its secret is shown this once
-    Create {
-        /// Whose it is
-        name: String,
-    },
-    /// Revoke a key: it opens nothing from now on
-    Revoke {
-        /// The key's id
-        id: KeyId,
     },
 }
 
@@ -339,32 +332,8 @@ async fn answer(
                 .await?;
             format.list(&usage, tables::usage, "nothing was used in that time")
         }
-        Command::Keys { order: None } => {
-            let keys = connection.control()?.tenancy.keys().await?;
-            format.list(&keys, tables::keys, "there is no key yet")
-        }
-        Command::Keys {
-            order: Some(KeyOrder::Create { name }),
-        } => {
-            let created = connection.control()?.tenancy.create_key(&name).await?;
-            let shown = format.show(&created, |created| format!("{}\n", created.secret))?;
-            let id = &created.key.id;
-            Ok(match format {
-                // The secret alone is the answer, so that a script can take it.
-                Format::Table => shown.with_remark(format!(
-                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it"
-                )),
-                Format::Json | Format::Yaml => shown,
-            })
-        }
-        Command::Keys {
-            order: Some(KeyOrder::Revoke { id }),
-        } => {
-            connection.control()?.tenancy.revoke_key(id).await?;
-            format.show(&Revoked { revoked: id }, |answer| {
-                format!("revoked {}\n", answer.revoked)
-            })
-        }
+        Command::Keys { order } => tenancy::keys(&connection.control()?, format, order).await,
+        Command::Tenants { order } => tenancy::tenants(&connection.control()?, format, order).await,
         Command::Settings => {
             let settings = connection.control()?.settings.settings().await?;
             format.show(&settings, text::settings)
@@ -496,6 +465,7 @@ impl Command {
             | Self::Audit { .. }
             | Self::Engines { order: None }
             | Self::Keys { order: None }
+            | Self::Tenants { order: None }
             | Self::Capacity { order: None }
             | Self::Holds { order: None }
             | Self::Tokens { order: None } => true,
@@ -503,6 +473,7 @@ impl Command {
             Self::Logs(args) => !args.follow,
             Self::Engines { .. }
             | Self::Keys { .. }
+            | Self::Tenants { .. }
             | Self::Capacity { .. }
             | Self::Holds { .. }
             | Self::Tokens { .. }

@@ -17,7 +17,7 @@ use crate::{
         replica::{MemoryUse, ReplicaState},
         weights::{FetchProgress, Sha256Digest},
     },
-    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
     reason::{Check, Report},
     units::{Bytes, Tokens},
 };
@@ -323,46 +323,6 @@ pub struct UsageView {
     pub completion_tokens: Tokens,
 }
 
-/// `GET keys`, one of.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct KeyView {
-    /// The key's id; may be logged.
-    pub id: KeyId,
-    /// What people call it.
-    pub name: String,
-    /// When it was made, in milliseconds since the Unix epoch.
-    pub created_at: Timestamp,
-}
-
-/// `POST keys`
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeyRequest {
-    /// What people call it.
-    pub name: String,
-}
-
-/// `POST keys` answers this, once.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
-pub struct CreatedKey {
-    /// The key.
-    #[serde(flatten)]
-    pub key: KeyView,
-    /// What clients present. Shown here and never again.
-    pub secret: String,
-}
-
-/// `DELETE keys/{id}` answers this.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Revoked {
-    /// The key that was revoked.
-    pub revoked: KeyId,
-}
-
 /// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -521,16 +481,6 @@ impl UsageView {
         *errors = errors.saturating_add(line.errors);
         prompt_tokens.0 = prompt_tokens.0.saturating_add(line.prompt_tokens.0);
         completion_tokens.0 = completion_tokens.0.saturating_add(line.completion_tokens.0);
-    }
-}
-
-// === impl CreatedKey ===
-
-impl std::fmt::Debug for CreatedKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CreatedKey")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::Level,
     },
     id::{KeyId, ModelName},
 };
@@ -70,6 +71,8 @@ pub enum Call {
     InsertKey,
     /// [`Store::delete_key`].
     DeleteKey,
+    /// [`Store::levels`].
+    Levels,
     /// [`Store::orders`].
     Orders,
     /// [`Store::tokens`].
@@ -196,6 +199,10 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         let work = self.inner.delete_key(epoch, id);
         self.pass(Call::DeleteKey, work).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.pass(Call::Levels, self.inner.levels()).await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {

@@ -24,6 +24,7 @@ use crate::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::Level,
     },
     id::{KeyId, ModelName, RequestId},
     units::Tokens,
@@ -170,12 +171,16 @@ impl Store for MemoryStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        let write = Write::AddKey(key.clone());
+        let write = Write::AddKey(Box::new(key.clone()));
         self.fenced(epoch)?.kept.apply(&write).map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.fenced(epoch)?.kept.apply(&Write::RemoveKey(id))
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        Ok(self.state().kept.levels.values().cloned().collect())
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {

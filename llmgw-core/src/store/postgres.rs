@@ -3,7 +3,8 @@
 //! # What we store, why, and what not
 //! The same tables as the SQLite store, for the same reasons, in a schema of their own, `llmgw`, so that the
 //! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
-//! (definitions: intent), `api_key` (names and keyed hashes; the secret is not stored), `usage` (a row for each
+//! (definitions: intent), `level` (what is limited where: intent), `api_key` (names,
+//! levels, limits and keyed hashes; the secret is not stored), `usage` (a row for each
 //! request: accounts), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
 //! (one row: the last entry's number and hash), `standing_order` (what operators ordered: intent), `operator_token`
 //! (who may use the admin API, as keyed hashes) and `capacity` (what models were measured to do). Nodes and replicas are not stored: agents tell them.
@@ -47,6 +48,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::Level,
     },
     id::{KeyId, ModelName},
 };
@@ -269,7 +271,7 @@ impl Store for PostgresStore {
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         let doing = "reading the keys";
         let found: Vec<KeyRow> = bounded(doing, async {
-            sqlx::query_as("SELECT id, name, hash, created_at FROM llmgw.api_key ORDER BY id")
+            sqlx::query_as(KEYS)
                 .fetch_all(&self.pool)
                 .await
                 .map_err(failed(doing))
@@ -279,13 +281,17 @@ impl Store for PostgresStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        self.write(epoch, &Write::AddKey(key.clone()))
+        self.write(epoch, &Write::AddKey(Box::new(key.clone())))
             .await
             .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.list_levels().await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -441,6 +447,11 @@ const MIGRATIONS: &[MigrationText] = &[
         "orders",
         include_str!("../../migrations/postgres/0003_orders.sql"),
     ),
+    (
+        4,
+        "tenancy",
+        include_str!("../../migrations/postgres/0004_tenancy.sql"),
+    ),
 ];
 
 /// "llmgw" in ASCII: tells our lock from those of others in the same database.
@@ -501,6 +512,11 @@ const APPEND: &str = "
         $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]
     )
     ON CONFLICT DO NOTHING";
+
+const KEYS: &str = "
+    SELECT id, name, hash, created_at, level, expires_at, limits
+    FROM llmgw.api_key
+    ORDER BY id";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash

@@ -16,6 +16,7 @@ use crate::{
         audit::{AuditEntry, ChainHead},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        tenancy::Level,
         weights::Sha256Digest,
     },
     id::{KeyId, TokenId},
@@ -35,8 +36,11 @@ pub(super) type TokenRow = (Uuid, String, String, Vec<u8>, i64);
 /// `model, profile, definition`.
 pub(super) type CapacityRow = (String, String, String);
 
-/// `id, name, hash, created_at`.
-pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64);
+/// `id, name, hash, created_at, level, expires_at, limits`; the limits are in their serial form.
+pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64, String, Option<i64>, String);
+
+/// `path, limits, created_at`.
+pub(super) type LevelRow = (String, String, i64);
 
 /// `model, key, requests, errors`, then the high and the low half of the sums of `prompt_tokens` and of
 /// `completion_tokens`.
@@ -130,16 +134,32 @@ pub(super) fn capacity((model, profile, definition): CapacityRow) -> Option<Capa
     }
 }
 
-pub(super) fn key((id, name, hash, created_at): KeyRow) -> Result<ApiKey, StoreError> {
+pub(super) fn key(row: KeyRow) -> Result<ApiKey, StoreError> {
+    let (id, name, hash, created_at, level, expires_at, limits) = row;
     let id = KeyId::from_uuid(id);
-    let hash = hash.try_into().map_err(|_| StoreError::Unreadable {
+    let unreadable = |source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
         what: id.to_string(),
-        source: "its hash has not 32 bytes".into(),
-    })?;
+        source,
+    };
+    let hash = hash
+        .try_into()
+        .map_err(|_| unreadable("its hash has not 32 bytes".into()))?;
     Ok(ApiKey {
-        id,
-        name,
-        hash: KeyHash(hash),
+        level: level.parse().map_err(|error| unreadable(Box::new(error)))?,
+        expires_at: expires_at.map(Timestamp),
+        limits: serde_json::from_str(&limits).map_err(|error| unreadable(error.into()))?,
+        ..ApiKey::new(id, name, KeyHash(hash), Timestamp(created_at))
+    })
+}
+
+pub(super) fn level((path, limits, created_at): LevelRow) -> Result<Level, StoreError> {
+    let unreadable = |source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
+        what: format!("level {path}"),
+        source,
+    };
+    Ok(Level {
+        path: path.parse().map_err(|error| unreadable(Box::new(error)))?,
+        limits: serde_json::from_str(&limits).map_err(|error| unreadable(error.into()))?,
         created_at: Timestamp(created_at),
     })
 }
@@ -338,8 +358,17 @@ mod tests {
     fn a_row_that_cannot_be_read_is_named() {
         let error = model(("tiny".into(), "{\"name\":".into(), 0)).unwrap_err();
         assert_eq!(error.to_string(), "reading model tiny from the store");
-        let error = key((Uuid::nil(), "a".into(), vec![0; 31], 0)).unwrap_err();
-        assert!(error.to_string().contains("key-0000"), "{error}");
+        let key = |hash: usize, level: &str, limits: &str| {
+            let (name, level, limits) = ("a".to_owned(), level.to_owned(), limits.to_owned());
+            key((Uuid::nil(), name, vec![0; hash], 0, level, None, limits))
+        };
+        key(32, "/", "{}").unwrap();
+        for (hash, level, limits) in [(31, "/", "{}"), (32, "a//b", "{}"), (32, "/", "{\"x\":1}")] {
+            let error = key(hash, level, limits).unwrap_err();
+            assert!(error.to_string().contains("key-0000"), "{error}");
+        }
+        let error = level(("acme".into(), "{\"x\":1}".into(), 0)).unwrap_err();
+        assert_eq!(error.to_string(), "reading level acme from the store");
         let row = (
             7,
             0,

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | `lease` | one row: the epoch counter, who holds it, until when | fencing; the row is never deleted, because the counter must only rise |
 //! | `model` | the definition as JSON | intent: nobody else knows it |
-//! | `api_key` | name and keyed hash | intent; the secret is not stored |
+//! | `level` | organisations, teams, projects and what is limited there, as JSON | intent |
+//! | `api_key` | name, level, end, limits and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
@@ -54,6 +55,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::Level,
     },
     id::{KeyId, ModelName},
 };
@@ -273,22 +275,25 @@ impl Store for SqliteStore {
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
-        let found: Vec<KeyRow> =
-            sqlx::query_as("SELECT id, name, hash, created_at FROM api_key ORDER BY id")
-                .fetch_all(&self.readers)
-                .await
-                .map_err(self.failed("reading the keys"))?;
+        let found: Vec<KeyRow> = sqlx::query_as(KEYS)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("reading the keys"))?;
         found.into_iter().map(rows::key).collect()
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        self.write(epoch, &Write::AddKey(key.clone()))
+        self.write(epoch, &Write::AddKey(Box::new(key.clone())))
             .await
             .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.list_levels().await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -443,6 +448,11 @@ const MIGRATIONS: &[MigrationText] = &[
         "orders",
         include_str!("../../migrations/sqlite/0003_orders.sql"),
     ),
+    (
+        4,
+        "tenancy",
+        include_str!("../../migrations/sqlite/0004_tenancy.sql"),
+    ),
 ];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
@@ -478,6 +488,11 @@ const APPEND: &str = "
 
 /// Rows of usage that are written with one statement.
 const CHUNK: usize = 128;
+
+const KEYS: &str = "
+    SELECT id, name, hash, created_at, level, expires_at, limits
+    FROM api_key
+    ORDER BY id";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash

@@ -15,6 +15,7 @@ mod pools;
 mod promises;
 mod replacing;
 mod sample;
+mod tenancy;
 mod trial;
 mod verdict;
 mod what_if;
@@ -81,6 +82,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     decisions::decisions_come_by_number(fixture).await?;
     more::a_key_is_listed_from_its_making_to_its_revocation(control).await?;
     more::keys_that_cannot_be_are_refused(control).await?;
+    tenancy::a_level_is_listed_from_its_making_to_its_removal(control).await?;
+    tenancy::a_key_belongs_to_a_level_that_there_is(control).await?;
     more::declared_models_are_in_the_settings(fixture).await?;
     more::jobs_are_ordered(control).await?;
     more::what_is_not_listed_is_not_collected(control).await?;
@@ -146,6 +149,11 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         "keys",
         &left.tenancy.keys().await,
         &right.tenancy.keys().await,
+    )?;
+    equal(
+        "levels",
+        &left.tenancy.levels().await,
+        &right.tenancy.levels().await,
     )?;
     equal(
         "settings",

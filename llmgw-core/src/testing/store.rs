@@ -241,6 +241,7 @@ const CHECKS: &[(&str, Check)] = checks! {
         orders_come_back_as_they_were_and_in_order,
         a_later_order_takes_the_place_of_the_one_on_its_subject,
         tokens_and_measurements_come_back_as_they_were_and_in_order,
+        levels_come_back_as_they_were_and_in_order,
         a_commit_is_its_changes_and_its_entry,
         a_commit_that_fails_leaves_nothing,
         a_dropped_commit_is_whole_or_nothing;

@@ -35,7 +35,7 @@ pub(crate) struct Rig {
     pub(crate) shutdown: CancellationToken,
     pub(crate) cut: CancellationToken,
     pub(crate) served: JoinHandle<Drained>,
-    _keys: watch::Sender<Arc<KeyRing>>,
+    pub(crate) keys: watch::Sender<Arc<KeyRing>>,
 }
 
 /// Answers from a list; the last answer stays.
@@ -74,14 +74,8 @@ impl Rig {
         config: GatewayConfig,
         endpoints: Vec<Endpoint>,
     ) -> Self {
-        let hashing_key = HashingKey::from_bytes([7; 32]);
-        let key = ApiKey {
-            id: KeyId::generate(),
-            name: "test".into(),
-            hash: hashing_key.hash(KEY),
-            created_at: Timestamp(0),
-        };
-        let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key])));
+        let hashing_key = hashing_key();
+        let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key()])));
         let (routes, routes_read) = watch::channel(Arc::new(table(endpoints)));
         let store = MemoryStore::new(Arc::clone(&clock));
         let faulty = FaultyStore::new(store.clone());
@@ -117,7 +111,7 @@ impl Rig {
             shutdown,
             cut,
             served,
-            _keys: keys,
+            keys,
         }
     }
 
@@ -229,6 +223,16 @@ pub(crate) fn config() -> GatewayConfig {
         journal_interval: Duration::from_millis(20),
         ..GatewayConfig::default()
     }
+}
+
+pub(crate) fn hashing_key() -> HashingKey {
+    HashingKey::from_bytes([7; 32])
+}
+
+/// The key that calls are made with.
+pub(crate) fn key() -> ApiKey {
+    let hash = hashing_key().hash(KEY);
+    ApiKey::new(KeyId::generate(), "test", hash, Timestamp(0))
 }
 
 pub(crate) fn table(endpoints: Vec<Endpoint>) -> RouteTable {

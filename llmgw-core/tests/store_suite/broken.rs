@@ -17,6 +17,7 @@ use llmgw_core::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{Level, LevelPath, Limits},
     },
     id::{KeyId, ModelName, RequestId, TokenId},
     store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write},
@@ -67,7 +68,8 @@ bugs! {
         models_come_back_as_they_were_and_in_order
         keys_come_back_as_they_were_and_in_order
         orders_come_back_as_they_were_and_in_order
-        tokens_and_measurements_come_back_as_they_were_and_in_order,
+        tokens_and_measurements_come_back_as_they_were_and_in_order
+        levels_come_back_as_they_were_and_in_order,
     ListsIgnoreCase: models_come_back_as_they_were_and_in_order,
     TextsAreTrimmed:
         texts_come_back_as_they_were
@@ -110,6 +112,9 @@ bugs! {
     CommitLeavesWhatWentBefore: a_commit_that_fails_leaves_nothing,
     CommitForgetsItsEntry: a_commit_is_its_changes_and_its_entry,
     CommitForgetsKeys: a_commit_is_its_changes_and_its_entry,
+    FirstLimitsStay: levels_come_back_as_they_were_and_in_order,
+    LevelsStay: levels_come_back_as_they_were_and_in_order,
+    LimitsOfKeysAreForgotten: keys_come_back_as_they_were_and_in_order,
     FirstMeasurementStays: tokens_and_measurements_come_back_as_they_were_and_in_order,
 }
 
@@ -132,6 +137,7 @@ struct Data {
     held: Option<(String, Option<Instant>)>,
     models: BTreeMap<String, Option<StoredModel>>,
     keys: BTreeMap<KeyId, ApiKey>,
+    levels: BTreeMap<LevelPath, Level>,
     orders: BTreeMap<(String, String), StoredOrder>,
     tokens: BTreeMap<TokenId, OperatorToken>,
     capacities: BTreeMap<(String, String), Capacity>,
@@ -366,6 +372,11 @@ impl Store for BrokenStore {
         if self.has(Bug::ListsAreReversed) {
             keys.reverse();
         }
+        if self.has(Bug::LimitsOfKeysAreForgotten) {
+            for key in &mut keys {
+                key.limits = Limits::default();
+            }
+        }
         Ok(keys)
     }
 
@@ -392,6 +403,11 @@ impl Store for BrokenStore {
             self.check(epoch)?;
         }
         Ok(self.data().keys.remove(&id).is_some() || self.has(Bug::DeleteIsAlwaysTrue))
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        let levels = self.data().levels.values().cloned().collect();
+        Ok(self.listed(levels))
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {

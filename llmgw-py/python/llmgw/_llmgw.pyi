@@ -569,16 +569,58 @@ class Orders:
     def keys_async(self) -> asyncio.Future[list[dict[str, Any]]]:
         """The same, awaited."""
 
-    def create_key(self, name: str) -> dict[str, Any]:
+    def create_key(
+        self,
+        name: str,
+        *,
+        level: str = "/",
+        expires_in: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Makes an API key; its secret is in the answer, and never shown again."""
 
-    def create_key_async(self, name: str) -> asyncio.Future[dict[str, Any]]:
+    def create_key_async(
+        self,
+        name: str,
+        *,
+        level: str = "/",
+        expires_in: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def revoke_key(self, key: str) -> None:
         """Revokes an API key."""
 
     def revoke_key_async(self, key: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def levels(self) -> list[dict[str, Any]]:
+        """Organisations, teams and projects, and what is limited there; `/` is the cluster itself."""
+
+    def levels_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def create_level(self, level: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Makes an organisation, a team of one, or a project of a team."""
+
+    def create_level_async(
+        self, level: str, *, limits: Mapping[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def limit_level(self, level: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Limits a level so, in the place of all that was limited there."""
+
+    def limit_level_async(
+        self, level: str, *, limits: Mapping[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def remove_level(self, level: str) -> None:
+        """Removes a level that no key and no other level is in."""
+
+    def remove_level_async(self, level: str) -> asyncio.Future[None]:
         """The same, awaited."""
 
     def tokens(self) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ mod fallbacks;
 mod logs;
 mod machines;
 mod ordered;
+mod tenancy;
 mod weights;
 
 /// A controller that runs, and the store behind it.

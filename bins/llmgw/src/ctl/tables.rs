@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal as _};
 use llmgw_core::{
     api::{
         admin::{
-            EngineView, JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView,
-            UsageView,
+            EngineView, JobView, ModelView, NodeView, Origin, OrphanView, ReplicaView, UsageView,
         },
         orders::{HoldView, TokenView},
     },
@@ -298,17 +297,6 @@ pub(super) fn replicas(replicas: &[ReplicaView], messages: Messages) -> String {
     )
 }
 
-pub(super) fn keys(keys: &[KeyView]) -> String {
-    let row = |key: &KeyView| {
-        vec![
-            key.id.to_string(),
-            one_line(&key.name),
-            moment(key.created_at),
-        ]
-    };
-    grid(&["ID", "NAME", "MADE"], &[], keys.iter().map(row))
-}
-
 pub(super) fn jobs(jobs: &[JobView], messages: Messages) -> String {
     let row = |job: &JobView| {
         vec![
@@ -516,7 +504,7 @@ impl Messages {
     }
 }
 
-const UNKNOWN: &str = "-";
+pub(super) const UNKNOWN: &str = "-";
 const NONE: &str = "none";
 const ALL: &str = "all";
 const MAX_MESSAGE: usize = 100;

@@ -1,5 +1,7 @@
 //! The table of routes: what each is for, who may ask, who answers.
 
+mod keys;
+
 use axum::{
     Router,
     handler::Handler,
@@ -9,9 +11,8 @@ use axum::{
 use llmgw_core::{
     api::{
         admin::{
-            Added, CollectRequest, CreatedKey, EngineView, Explanation, JobView, KeyRequest,
-            KeyView, ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried,
-            Revoked, Summary, UsageView,
+            Added, CollectRequest, EngineView, Explanation, JobView, ModelView, NodeView,
+            OrphanView, Removed, Replaced, ReplicaView, Retried, Summary, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -73,6 +74,7 @@ type Query = &'static [(&'static str, bool, &'static str)];
 pub(super) fn table() -> Table {
     use Role::{Admin, Operator, Viewer};
     Table::default()
+        .tenancy()
         .get(
             "/api/v1/summary",
             Viewer,
@@ -166,28 +168,6 @@ pub(super) fn table() -> Table {
             orders::capacities,
         )
         .answers::<Vec<Capacity>>()
-        .get(
-            "/api/v1/keys",
-            Viewer,
-            "API keys, without their secrets",
-            tenancy::keys,
-        )
-        .answers::<Vec<KeyView>>()
-        .post(
-            "/api/v1/keys",
-            Admin,
-            "Make an API key",
-            tenancy::create_key,
-        )
-        .takes::<KeyRequest>()
-        .answers::<CreatedKey>()
-        .delete(
-            "/api/v1/keys/{id}",
-            Admin,
-            "Revoke an API key",
-            tenancy::revoke_key,
-        )
-        .answers::<Revoked>()
         .get(
             "/api/v1/tokens",
             Admin,

@@ -1,6 +1,7 @@
 //! A control plane that lives in memory.
 
 mod state;
+mod tenancy;
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +17,8 @@ use super::{logs::Written, trial::trial, what_if::Scene};
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
-            ProfileView, Replaced, ReplicaView, Summary, UsageBy, UsageView,
+            Explanation, JobView, ModelView, NodeView, Origin, OrphanView, ProfileView, Replaced,
+            ReplicaView, Summary, UsageBy, UsageView,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -28,8 +29,8 @@ use crate::{
         settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
-    clock::Timestamp,
     cluster::{
+        account::ApiKey,
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         catalog::{Model, ModelDefinition, Profile},
@@ -38,13 +39,14 @@ use crate::{
         pool::Pools,
         replica::ReplicaState,
         scaling::Scaling,
+        tenancy::Level,
         weights::Sha256Digest,
     },
     control::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
-        Tenancy, check_addition, check_key_name, check_node_order, check_removal,
-        check_replacement, check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs,
-        named_node, node_subject, nothing_frozen, nothing_to_roll, roll_subject,
+        check_addition, check_node_order, check_removal, check_replacement, check_scaling,
+        chosen_orphans, collected, is_declared, is_let_in, jobs, named_node, node_subject,
+        nothing_frozen, nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -68,7 +70,9 @@ pub(super) struct State {
     pub(super) replicas: Vec<ReplicaView>,
     usage: Vec<UsageView>,
     pub(super) decisions: Vec<Decision>,
-    pub(super) keys: BTreeMap<KeyId, KeyView>,
+    pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    /// In no order.
+    levels: Vec<Level>,
     pub(super) audit: Vec<AuditEntry>,
     pub(super) orphans: Vec<OrphanView>,
     pub(super) orders: Orders,
@@ -494,37 +498,6 @@ impl Fleet for MemoryControl {
 impl Accounts for MemoryControl {
     async fn usage(&self, by: UsageBy, _since: Duration) -> Result<Vec<UsageView>, ControlError> {
         Ok(by.sum(self.answering()?.usage.clone()))
-    }
-}
-
-#[async_trait]
-impl Tenancy for MemoryControl {
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        Ok(self.answering()?.keys.values().cloned().collect())
-    }
-
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
-        let name = check_key_name(name)?;
-        let mut state = self.answering()?;
-        let key = KeyView {
-            id: KeyId::generate(),
-            name: name.to_owned(),
-            created_at: Timestamp(0),
-        };
-        state.note(self.actor(), "key.create", &key.id.to_string());
-        state.keys.insert(key.id, key.clone());
-        // It opens nothing: there is no gateway here. Unique all the same, as a secret is.
-        let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
-        Ok(CreatedKey { key, secret })
-    }
-
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
-        let mut state = self.answering()?;
-        if state.keys.remove(&id).is_none() {
-            return Err(ControlError::unknown_key(id));
-        }
-        state.note(self.actor(), "key.revoke", &id.to_string());
-        Ok(())
     }
 }
 

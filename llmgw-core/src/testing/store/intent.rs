@@ -61,6 +61,9 @@ pub(super) async fn keys_come_back_as_they_were_and_in_order(
     keys.sort_by_key(|key| key.id);
     for (key, millis) in keys.iter_mut().zip([i64::MIN, -1, 0, 1, i64::MAX]) {
         key.created_at = Timestamp(millis);
+        key.expires_at = Some(Timestamp(millis));
+        key.level = "acme/search".parse()?;
+        key.limits = sample::limits(&["b", "a/b"])?;
     }
     for key in keys.iter().rev() {
         store.insert_key(epoch, key).await?;

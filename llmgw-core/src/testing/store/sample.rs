@@ -13,6 +13,7 @@ use crate::{
         engine::{EngineSource, WantedEngine},
         order::{Duty, Hold, HoldScope, NodeOrder, Order, StoredOrder},
         scaling::Scaling,
+        tenancy::{Level, Limits},
     },
     id::{KeyId, ModelName, NodeId, ReplicaId, RequestId, TokenId},
     store::{Store, StoredModel},
@@ -59,12 +60,22 @@ pub(super) fn key(name: &str) -> ApiKey {
     for (byte, digit) in hash.iter_mut().zip(id.as_uuid().as_bytes().iter().cycle()) {
         *byte = *digit;
     }
-    ApiKey {
-        id,
-        name: name.to_owned(),
-        hash: KeyHash(hash),
+    ApiKey::new(id, name, KeyHash(hash), NOW)
+}
+
+pub(super) fn level(path: &str, limits: Limits) -> Result<Level, Failure> {
+    Ok(Level {
+        path: path.parse()?,
+        limits,
         created_at: NOW,
-    }
+    })
+}
+
+pub(super) fn limits(models: &[&str]) -> Result<Limits, Failure> {
+    let models: Result<_, Failure> = models.iter().map(|text| name(text)).collect();
+    Ok(Limits {
+        models: Some(models?),
+    })
 }
 
 pub(super) fn usage(model: &str, key: KeyId) -> Result<UsageRecord, Failure> {

@@ -1,0 +1,232 @@
+//! API keys, and the organisations, teams and projects that they belong to.
+
+use clap::{Args, Subcommand};
+use llmgw_core::{
+    api::tenancy::{KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked},
+    clock::{Clock, SystemClock, Timestamp},
+    cluster::tenancy::{LevelPath, Limits},
+    control::Control,
+    id::{KeyId, ModelName},
+    terminal::one_line,
+    units::Span,
+};
+
+use super::{tables::UNKNOWN, text::moment};
+use crate::{
+    failure::Failure,
+    grid::grid,
+    output::{Format, Shown},
+};
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum KeyOrder {
+    /// Make a key; its secret is shown this once
+    Create(CreateKeyArgs),
+    /// Revoke a key: it opens nothing from now on
+    Revoke {
+        /// The key's id
+        id: KeyId,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct CreateKeyArgs {
+    /// What people call it
+    name: String,
+    /// Whose it is: an organisation, a team or a project, such as acme/search; the cluster's own when left out
+    #[arg(long, default_value = "/")]
+    level: LevelPath,
+    /// How long it opens anything, such as 30days; until it is revoked when left out
+    #[arg(long, value_name = "TIME")]
+    expires: Option<Span>,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum TenantOrder {
+    /// Make an organisation, a team of one, or a project of a team
+    Create(LevelArgs),
+    /// Limit a level so, in the place of all that was limited there; `/` is the cluster itself
+    Limit(LevelArgs),
+    /// Remove a level that no key and no other level is in
+    Remove {
+        /// Which, such as acme/search
+        level: LevelPath,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct LevelArgs {
+    /// Which: the names of the organisation, the team and the project with slashes between them
+    level: LevelPath,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LimitArgs {
+    /// Only these models, by name or alias, with commas between them; all when left out
+    #[arg(long, value_delimiter = ',', value_name = "MODEL")]
+    models: Option<Vec<ModelName>>,
+}
+
+// === impl LimitArgs ===
+
+impl From<LimitArgs> for Limits {
+    fn from(args: LimitArgs) -> Self {
+        let LimitArgs { models } = args;
+        Self { models }
+    }
+}
+
+// === impl LevelArgs ===
+
+impl From<LevelArgs> for LevelRequest {
+    fn from(args: LevelArgs) -> Self {
+        Self {
+            path: args.level,
+            limits: args.limits.into(),
+        }
+    }
+}
+
+pub(super) async fn keys(
+    control: &Control,
+    format: Format,
+    order: Option<KeyOrder>,
+) -> Result<Shown, Failure> {
+    match order {
+        None => {
+            let keys = control.tenancy.keys().await?;
+            let now = SystemClock::new().now();
+            format.list(&keys, |keys| key_table(keys, now), "there is no key yet")
+        }
+        Some(KeyOrder::Create(args)) => {
+            let request = KeyRequest {
+                name: args.name,
+                level: args.level,
+                expires_in: args.expires,
+                limits: args.limits.into(),
+            };
+            let created = control.tenancy.create_key(request).await?;
+            let shown = format.show(&created, |created| format!("{}\n", created.secret))?;
+            let id = &created.key.id;
+            Ok(match format {
+                // The secret alone is the answer, so that a script can take it.
+                Format::Table => shown.with_remark(format!(
+                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it"
+                )),
+                Format::Json | Format::Yaml => shown,
+            })
+        }
+        Some(KeyOrder::Revoke { id }) => {
+            control.tenancy.revoke_key(id).await?;
+            format.show(&Revoked { revoked: id }, |answer| {
+                format!("revoked {}\n", answer.revoked)
+            })
+        }
+    }
+}
+
+pub(super) async fn tenants(
+    control: &Control,
+    format: Format,
+    order: Option<TenantOrder>,
+) -> Result<Shown, Failure> {
+    let one = |level: &LevelView| level_table(std::slice::from_ref(level));
+    match order {
+        None => {
+            let levels = control.tenancy.levels().await?;
+            format.list(&levels, level_table, "there is no level")
+        }
+        Some(TenantOrder::Create(args)) => {
+            let level = control.tenancy.create_level(args.into()).await?;
+            format.show(&level, one)
+        }
+        Some(TenantOrder::Limit(args)) => {
+            let level = control.tenancy.limit_level(args.into()).await?;
+            format.show(&level, one)
+        }
+        Some(TenantOrder::Remove { level }) => {
+            control.tenancy.remove_level(&level).await?;
+            format.show(&LevelRemoved { removed: level }, |answer| {
+                format!("removed {}\n", answer.removed)
+            })
+        }
+    }
+}
+
+fn key_table(keys: &[KeyView], now: Timestamp) -> String {
+    let row = |key: &KeyView| {
+        let ends = match key.expires_at {
+            None => "never".to_owned(),
+            Some(end) if end <= now => format!("has expired, {}", moment(end)),
+            Some(end) => moment(end),
+        };
+        vec![
+            key.id.to_string(),
+            one_line(&key.name),
+            key.level.to_string(),
+            moment(key.created_at),
+            ends,
+            limited(&key.limits),
+        ]
+    };
+    grid(
+        &["ID", "NAME", "LEVEL", "MADE", "EXPIRES", "LIMITS"],
+        &[],
+        keys.iter().map(row),
+    )
+}
+
+fn level_table(levels: &[LevelView]) -> String {
+    let row = |level: &LevelView| {
+        vec![
+            level.path.to_string(),
+            one_line(&level.kind),
+            level.keys.to_string(),
+            level.created_at.map_or_else(|| UNKNOWN.to_owned(), moment),
+            limited(&level.limits),
+        ]
+    };
+    grid(
+        &["LEVEL", "KIND", "KEYS", "MADE", "LIMITS"],
+        &[2],
+        levels.iter().map(row),
+    )
+}
+
+/// What is limited, in one line.
+fn limited(limits: &Limits) -> String {
+    let Limits { models } = limits;
+    let mut said = Vec::new();
+    if let Some(models) = models {
+        said.push(match models.as_slice() {
+            [] => "no model".to_owned(),
+            some => {
+                let names: Vec<&str> = some.iter().map(ModelName::as_str).collect();
+                format!("only {}", names.join(", "))
+            }
+        });
+    }
+    if said.is_empty() {
+        return "none".to_owned();
+    }
+    said.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_said_in_one_line() {
+        let some = |models: &[&str]| Limits {
+            models: Some(models.iter().map(|name| name.parse().unwrap()).collect()),
+        };
+        assert_eq!(limited(&Limits::default()), "none");
+        assert_eq!(limited(&some(&[])), "no model");
+        assert_eq!(limited(&some(&["a", "b/c"])), "only a, b/c");
+    }
+}

@@ -1,0 +1,83 @@
+//! What is limited, at a level or for a key.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{cluster::catalog::DefinitionError, id::ModelName};
+
+/// What is limited; what is absent is not.
+///
+/// An unknown field is refused, also from a store: a limit of a newer release that is not kept must not be taken for
+/// none.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The models that may be used, by name or alias; all of them when absent, and none when it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<ModelName>>,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a model that has these names may be used.
+    pub fn allow<'n>(&self, mut names: impl Iterator<Item = &'n ModelName>) -> bool {
+        match &self.models {
+            None => true,
+            Some(allowed) => names.any(|name| allowed.contains(name)),
+        }
+    }
+
+    /// Refuses what can't be meant.
+    ///
+    /// # Errors
+    /// The first such limit, with its place beneath `field`.
+    pub fn check(&self, field: &str) -> Result<(), DefinitionError> {
+        let Self { models } = self;
+        let wrong = |what: &str, problem: &str, hint: &str| {
+            Err(DefinitionError {
+                field: format!("{field}.{what}"),
+                problem: problem.to_owned(),
+                hint: Some(hint.to_owned()),
+            })
+        };
+        if models.as_ref().is_some_and(|all| all.len() > MOST_MODELS) {
+            let hint = "name what few may use at a level that they are in";
+            return wrong("models", "there are more than 1,000", hint);
+        }
+        Ok(())
+    }
+}
+
+const MOST_MODELS: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allow_list_holds_for_names_and_aliases() {
+        let name = |text: &str| -> ModelName { text.parse().unwrap() };
+        let (big, alias) = (name("org/big"), name("big"));
+        let limits = |models: &[&str]| Limits {
+            models: Some(models.iter().map(|text| name(text)).collect()),
+        };
+        assert!(Limits::default().allow([&big].into_iter()));
+        assert!(limits(&["org/big"]).allow([&big].into_iter()));
+        assert!(limits(&["big"]).allow([&big, &alias].into_iter()));
+        assert!(!limits(&["big"]).allow([&big].into_iter()));
+        assert!(!limits(&[]).allow([&big, &alias].into_iter()));
+    }
+
+    #[test]
+    fn a_limit_that_is_not_known_is_not_taken_for_none() {
+        assert!(serde_json::from_str::<Limits>("{\"requests_per_fortnight\":1}").is_err());
+        assert!(serde_json::from_str::<Limits>("{}").unwrap().is_empty());
+    }
+}

@@ -35,7 +35,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let row = |node: &NodeView| {
         vec![
             node.hostname.clone(),
-            node.state.as_str().to_owned(),
+            state_of(node),
             known(node.cpu_cores),
             format!(
                 "{} / {}",
@@ -68,6 +68,15 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
         &[],
         nodes.iter().map(row),
     )
+}
+
+/// What it may be used for, and why not for more.
+fn state_of(node: &NodeView) -> String {
+    let state = node.state.as_str();
+    match &node.state_reason {
+        Some(reason) => format!("{state} ({})", Messages::Cut.shown(&one_line(reason))),
+        None => state.to_owned(),
+    }
 }
 
 /// How many there are, of which class, and how many of them are broken.
@@ -449,6 +458,10 @@ fn standing(model: &ModelView) -> (&'static str, Option<&str>) {
         ("parked", error)
     } else if let Some(why) = &model.unplaceable {
         ("unplaceable", Some(why))
+    } else if model.max_replicas == 0 {
+        ("off", None)
+    } else if model.desired == 0 && model.total_replicas == 0 {
+        ("on demand", None)
     } else if !missing {
         ("ready", None)
     } else if model.total_replicas > 0 {

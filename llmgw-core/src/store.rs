@@ -37,10 +37,13 @@ use crate::{
         capacity::Capacity,
         catalog::Model,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level,
+            quota::{Share, ShareAsk},
+        },
     },
     error::{Code, Coded},
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
     units::Tokens,
 };
 
@@ -147,6 +150,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What was used by calls that came in at `since` or later, by model, then key; ordered so. A sum beyond
     /// 2^64 - 1 is shown as that.
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError>;
+
+    /// Tells what a gateway has spent of quotas, and asks for a share of what is left of each, in the place of what it
+    /// held: answers in the order of the asks, each of which MUST be as
+    /// [`Standing::grant`](crate::cluster::tenancy::quota::Standing::grant) says. Not fenced: every gateway asks for
+    /// itself.
+    ///
+    /// A share is held for `ttl`, from some moment between the call and its answer; then it counts for nothing, and what
+    /// was spent still counts. Of all that gateways spend and hold of a quota at a moment, no call sees more granted than
+    /// the limit: whoever asks at the same time, through whichever handles, MUST be served one after the other.
+    ///
+    /// `turn` rises with every call of a gateway: a call that comes late, because its future was dropped, changes nothing
+    /// that a later one said. No quota stands twice among the asks.
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError>;
 
     /// Appends an entry to the audit log, and returns it as it stands there. Fenced.
     ///
@@ -404,6 +426,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
         (**self).usage_totals(since).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        (**self).share_quotas(gateway, turn, asks, ttl).await
     }
 
     async fn append_audit(

@@ -6,6 +6,8 @@
 
 mod limits;
 mod pass;
+pub mod quota;
+mod window;
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
@@ -14,6 +16,7 @@ use serde::{Deserialize, Serialize, de};
 pub use self::{
     limits::Limits,
     pass::{Holding, Party, Pass},
+    window::{Period, Window},
 };
 use crate::{
     clock::Timestamp,

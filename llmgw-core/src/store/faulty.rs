@@ -17,9 +17,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level,
+            quota::{Share, ShareAsk},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Wraps a store and fails, or delays, the calls that its [`Faults`] name. Without any it changes nothing.
@@ -85,6 +88,8 @@ pub enum Call {
     AppendUsage,
     /// [`Store::usage_totals`].
     UsageTotals,
+    /// [`Store::share_quotas`].
+    ShareQuotas,
     /// [`Store::append_audit`].
     AppendAudit,
     /// [`Store::audit`].
@@ -235,6 +240,17 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
         let work = self.inner.usage_totals(since);
         self.pass(Call::UsageTotals, work).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        let work = self.inner.share_quotas(gateway, turn, asks, ttl);
+        self.pass(Call::ShareQuotas, work).await
     }
 
     async fn append_audit(

@@ -5,6 +5,7 @@
 //! and never across an await, so that every call is atomic and no future can be dropped half-way through.
 
 mod kept;
+mod shares;
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use self::kept::Kept;
+use self::{kept::Kept, shares::Shares};
 use super::{AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
 use crate::{
     clock::{Clock, Timestamp},
@@ -24,9 +25,12 @@ use crate::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level,
+            quota::{Share, ShareAsk},
+        },
     },
-    id::{KeyId, ModelName, RequestId},
+    id::{GatewayId, KeyId, ModelName, RequestId},
     units::Tokens,
 };
 
@@ -44,6 +48,7 @@ struct State {
     held: Option<Held>,
     kept: Kept,
     usage: BTreeMap<RequestId, UsageRecord>,
+    shares: Shares,
     /// The entry with number n is at n - 1.
     audit: Vec<AuditEntry>,
 }
@@ -238,6 +243,22 @@ impl Store for MemoryStore {
                 .count(record);
         }
         Ok(totals.into_values().collect())
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        let now = self.clock.monotonic();
+        let until = now.saturating_add(ttl);
+        let mut state = self.state();
+        let shares = asks
+            .iter()
+            .map(|ask| state.shares.grant(gateway, turn, ask, (now, until)));
+        Ok(shares.collect())
     }
 
     async fn append_audit(

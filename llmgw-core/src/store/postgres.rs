@@ -5,7 +5,8 @@
 //! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
 //! (definitions: intent), `level` (what is limited where: intent), `api_key` (names,
 //! levels, limits and keyed hashes; the secret is not stored), `usage` (a row for each
-//! request: accounts), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
+//! request: accounts), `quota_share` (what each
+//! gateway has spent and holds of each limit), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
 //! (one row: the last entry's number and hash), `standing_order` (what operators ordered: intent), `operator_token`
 //! (who may use the admin API, as keyed hashes) and `capacity` (what models were measured to do). Nodes and replicas are not stored: agents tell them.
 //!
@@ -15,6 +16,8 @@
 //!   A condition such as `WHERE EXISTS (… epoch = …)` would not do: it reads and does not lock.
 //! * Whoever appends to the audit log locks `audit_head` too, after the lease: the log is one chain, and other
 //!   writes go on meanwhile.
+//! * Whoever asks for shares of quotas takes a lock for each first, of the transaction: those are asked for one after the
+//!   other, and nobody else waits.
 //! * The isolation level is named in every `BEGIN`: under a stricter one that the server may have as its
 //!   default, the lock would be given on a row that is out of date.
 //! * Who locks that row and then falls silent would hold a takeover up until the server notices that the
@@ -26,6 +29,7 @@
 //! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
 //!   than twice its length counts as run out.
 
+mod shares;
 mod writes;
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -48,9 +52,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level,
+            quota::{Share, ShareAsk},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Keeps everything in a PostgreSQL database. A clone shares the connections.
@@ -348,6 +355,16 @@ impl Store for PostgresStore {
         found.into_iter().map(rows::total).collect()
     }
 
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        self.share_all((gateway, turn), asks, ttl).await
+    }
+
     async fn append_audit(
         &self,
         epoch: Epoch,
@@ -451,6 +468,11 @@ const MIGRATIONS: &[MigrationText] = &[
         4,
         "tenancy",
         include_str!("../../migrations/postgres/0004_tenancy.sql"),
+    ),
+    (
+        5,
+        "quotas",
+        include_str!("../../migrations/postgres/0005_quotas.sql"),
     ),
 ];
 

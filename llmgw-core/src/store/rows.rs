@@ -16,7 +16,10 @@ use crate::{
         audit::{AuditEntry, ChainHead},
         capacity::Capacity,
         order::{StoredOrder, Subject},
-        tenancy::Level,
+        tenancy::{
+            Level, Period,
+            quota::{Own, Standing},
+        },
         weights::Sha256Digest,
     },
     id::{KeyId, TokenId},
@@ -38,6 +41,9 @@ pub(super) type CapacityRow = (String, String, String);
 
 /// `id, name, hash, created_at, level, expires_at, limits`; the limits are in their serial form.
 pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64, String, Option<i64>, String);
+
+/// What others have spent, hold, and how many they are; what the own gateway told, was given, and with which turn.
+pub(super) type StandingRow = (i64, i64, i64, Option<i64>, Option<i64>, Option<i64>);
 
 /// `path, limits, created_at`.
 pub(super) type LevelRow = (String, String, i64);
@@ -162,6 +168,38 @@ pub(super) fn level((path, limits, created_at): LevelRow) -> Result<Level, Store
         limits: serde_json::from_str(&limits).map_err(|error| unreadable(error.into()))?,
         created_at: Timestamp(created_at),
     })
+}
+
+pub(super) fn standing(row: StandingRow) -> Standing {
+    let (spent_by_others, held_by_others, others, spent, held, turn) = row;
+    let own = |(spent, held, turn): (i64, i64, i64)| Own {
+        spent: spent.unsigned_abs(),
+        held: held.unsigned_abs(),
+        turn: turn.unsigned_abs(),
+    };
+    Standing {
+        spent_by_others: spent_by_others.unsigned_abs(),
+        held_by_others: held_by_others.unsigned_abs(),
+        others: others.unsigned_abs(),
+        own: spent
+            .zip(held)
+            .zip(turn)
+            .map(|((spent, held), turn)| own((spent, held, turn))),
+    }
+}
+
+/// The periods whose windows are forgotten some day, and after how many milliseconds from their beginning.
+pub(super) fn forgotten() -> impl Iterator<Item = (&'static str, i64)> {
+    let all = [
+        Period::Minute,
+        Period::Hour,
+        Period::Day,
+        Period::Month,
+        Period::Total,
+    ];
+    let millis = |period: Period| period.is_forgotten_after().unwrap_or(i64::MAX / 4);
+    all.into_iter()
+        .map(move |period| (period.as_str(), millis(period)))
 }
 
 pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
@@ -344,6 +382,8 @@ fn joined(high: i64, low: i64) -> Tokens {
     Tokens(u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
 }
 
+/// Every so many turns of a gateway, what nobody asks for any more is removed.
+pub(super) const FORGET_EVERY: u64 = 300;
 const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const SQLSTATE_LENGTH: usize = 5;
 const DATA_EXCEPTION: &str = "22";

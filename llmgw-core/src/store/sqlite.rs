@@ -8,6 +8,7 @@
 //! | `level` | organisations, teams, projects and what is limited there, as JSON | intent |
 //! | `api_key` | name, level, end, limits and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//! | `quota_share` | what each gateway has spent and holds of each limit | a limit holds for all gateways together |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
 //! | `operator_token` | name, role and keyed hash | who may use the admin API; the secret is not stored |
@@ -28,6 +29,7 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod shares;
 mod writes;
 
 use std::{
@@ -55,9 +57,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level,
+            quota::{Share, ShareAsk},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Keeps everything in a SQLite file. Another handle, in this process or another, may be open on the same file.
@@ -353,6 +358,16 @@ impl Store for SqliteStore {
         found.into_iter().map(rows::total).collect()
     }
 
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        self.share_all((gateway, turn), asks, ttl).await
+    }
+
     async fn append_audit(
         &self,
         epoch: Epoch,
@@ -444,6 +459,11 @@ const MIGRATIONS: &[MigrationText] = &[
         4,
         "tenancy",
         include_str!("../../migrations/sqlite/0004_tenancy.sql"),
+    ),
+    (
+        5,
+        "quotas",
+        include_str!("../../migrations/sqlite/0005_quotas.sql"),
     ),
 ];
 

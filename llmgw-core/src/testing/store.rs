@@ -31,6 +31,7 @@ mod intent;
 mod lease;
 mod orders;
 mod sample;
+mod shares;
 mod usage;
 
 use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
@@ -254,6 +255,13 @@ const CHECKS: &[(&str, Check)] = checks! {
         a_dropped_batch_is_whole_or_nothing,
         a_large_batch_is_kept,
         absurd_counts_do_not_spoil_the_totals;
+    shares:
+        a_share_is_of_what_is_left,
+        what_was_spent_counts_once_and_stays,
+        a_share_runs_out_and_what_was_spent_does_not,
+        a_turn_that_was_overtaken_changes_nothing,
+        quotas_are_told_apart,
+        gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit;
     audit:
         entries_are_numbered_and_chained,
         entries_of_another_epoch_fail_and_use_no_number,

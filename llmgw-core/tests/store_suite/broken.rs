@@ -2,6 +2,7 @@
 
 mod audit;
 mod orders;
+mod shares;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +18,12 @@ use llmgw_core::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::{Level, LevelPath, Limits},
+        tenancy::{
+            Level, LevelPath, Limits,
+            quota::{Share, ShareAsk},
+        },
     },
-    id::{KeyId, ModelName, RequestId, TokenId},
+    id::{GatewayId, KeyId, ModelName, RequestId, TokenId},
     store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write},
     testing::store::StoreFixture,
     units::Tokens,
@@ -77,7 +81,8 @@ bugs! {
     ReadsAreCached: a_write_is_seen_by_every_handle_at_once,
     HandlesForget:
         what_was_written_outlives_all_handles
-        the_log_outlives_all_handles,
+        the_log_outlives_all_handles
+        what_was_spent_counts_once_and_stays,
     NameIsTakenFirst: a_dropped_write_is_whole_or_nothing_and_spoils_no_later_one,
     DroppedWriteHoldsTheLock: a_dropped_write_is_whole_or_nothing_and_spoils_no_later_one,
     OneCallAtATime: calls_may_be_made_at_the_same_time,
@@ -115,6 +120,14 @@ bugs! {
     FirstLimitsStay: levels_come_back_as_they_were_and_in_order,
     LevelsStay: levels_come_back_as_they_were_and_in_order,
     LimitsOfKeysAreForgotten: keys_come_back_as_they_were_and_in_order,
+    LimitsAreOfEachGateway: a_share_is_of_what_is_left,
+    SpentIsAddedUp: what_was_spent_counts_once_and_stays,
+    SharesLastForEver: a_share_runs_out_and_what_was_spent_does_not,
+    SpentRunsOut: a_share_runs_out_and_what_was_spent_does_not,
+    LateAsksCount: a_turn_that_was_overtaken_changes_nothing,
+    MinutesAreOne: quotas_are_told_apart,
+    SharesAreDecidedBeforeTheyAreWritten:
+        gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit,
     FirstMeasurementStays: tokens_and_measurements_come_back_as_they_were_and_in_order,
 }
 
@@ -142,6 +155,7 @@ struct Data {
     tokens: BTreeMap<TokenId, OperatorToken>,
     capacities: BTreeMap<(String, String), Capacity>,
     usage: BTreeMap<RequestId, UsageRecord>,
+    shares: shares::Shares,
     extra: Vec<UsageRecord>,
     busy: bool,
     under_way: BTreeSet<RequestId>,
@@ -513,6 +527,16 @@ impl Store for BrokenStore {
             totals.reverse();
         }
         Ok(totals)
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        Ok(self.share_all(gateway, turn, asks, ttl).await)
     }
 
     async fn append_audit(

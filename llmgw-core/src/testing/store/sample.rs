@@ -75,6 +75,7 @@ pub(super) fn limits(models: &[&str]) -> Result<Limits, Failure> {
     let models: Result<_, Failure> = models.iter().map(|text| name(text)).collect();
     Ok(Limits {
         models: Some(models?),
+        ..Limits::default()
     })
 }
 

@@ -27,6 +27,8 @@ mod limits;
 mod models;
 #[path = "gateway/progress.rs"]
 mod progress;
+#[path = "gateway/rates.rs"]
+mod rates;
 #[path = "gateway/refusals.rs"]
 mod refusals;
 #[path = "gateway/retries.rs"]

@@ -1,4 +1,4 @@
-//! Stage 7, account: what a call used, written down however the call ends.
+//! Stage 8, account: what a call used, written down however the call ends.
 
 mod beside;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use self::beside::UsageBeside;
-use super::{call::Call, journal::Journal, upstreams::CallGuard};
+use super::{admit::Admitted, call::Call, journal::Journal, upstreams::CallGuard};
 use crate::{
     api::openai::Usage,
     clock::Clock,
@@ -37,6 +37,8 @@ pub(super) struct Account {
     /// Pieces of content, counted for each choice: about as many as tokens.
     pieces: u64,
     first_content: Option<Duration>,
+    /// What the call has reserved: settled with what it used.
+    admitted: Admitted,
     _counted: CallGuard,
 }
 
@@ -50,7 +52,7 @@ impl Account {
         key: KeyId,
         model: ModelName,
         choices_per_prompt: u64,
-        counted: CallGuard,
+        (counted, admitted): (CallGuard, Admitted),
     ) -> Self {
         Self {
             journal,
@@ -65,13 +67,9 @@ impl Account {
             usage_beside: UsageBeside::new(choices_per_prompt),
             pieces: 0,
             first_content: None,
+            admitted,
             _counted: counted,
         }
-    }
-
-    /// Whose call it is.
-    pub(super) fn key(&self) -> KeyId {
-        self.key
     }
 
     /// The model that is asked, which is another one when the client's can't serve.
@@ -153,6 +151,8 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let record = self.record();
+        let (prompt, completion) = (record.prompt_tokens, record.completion_tokens);
+        self.admitted.used(&record.model, prompt, completion);
         self.meters.call(&record);
         self.journal.push(record);
     }

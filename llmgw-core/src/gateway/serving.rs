@@ -109,7 +109,7 @@ impl Serving {
 
     async fn answer(&mut self) -> Result<Response<AnswerBody>, Refusal> {
         let answer = self.reach_any().await?;
-        // 7. account, along with 8. respond
+        // 8. account, along with 9. respond
         let Self {
             shared,
             asked,
@@ -179,6 +179,7 @@ impl Serving {
             trail,
             account,
             bulletin,
+            caller,
             ..
         } = self;
         let Some(account) = account else {
@@ -195,8 +196,8 @@ impl Serving {
             deadline,
             bulletin,
         };
-        let route = waking.awake(Arc::clone(route), account.key()).await?;
-        // 5. pick, and 6. forward: again with another pick, where that can help
+        let route = waking.awake(Arc::clone(route), &caller.tenant()).await?;
+        // 6. pick, and 7. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,
             headers: headers.clone(),

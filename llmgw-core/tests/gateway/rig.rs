@@ -63,11 +63,21 @@ impl Rig {
     }
 
     pub(crate) async fn with(config: GatewayConfig, endpoints: Vec<Endpoint>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
+        let store = MemoryStore::new(Arc::clone(&clock));
+        Self::beside(store, clock, config, endpoints).await
+    }
+
+    /// A gateway on a store that others may use too.
+    pub(crate) async fn beside(
+        store: MemoryStore,
+        clock: Arc<dyn Clock>,
+        config: GatewayConfig,
+        endpoints: Vec<Endpoint>,
+    ) -> Self {
         let hashing_key = hashing_key();
         let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key()])));
         let (routes, routes_read) = watch::channel(Arc::new(table(endpoints)));
-        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
-        let store = MemoryStore::new(Arc::clone(&clock));
         let faulty = FaultyStore::new(store.clone());
         let faults = faulty.faults().clone();
         let activation = Arc::new(ScriptedActivation {

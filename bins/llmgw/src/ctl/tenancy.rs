@@ -69,14 +69,33 @@ struct LimitArgs {
     /// Only these models, by name or alias, with commas between them; all when left out
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     models: Option<Vec<ModelName>>,
+    /// So many requests within a minute, from one full minute to the next
+    #[arg(long, value_name = "NUMBER")]
+    requests_per_minute: Option<u64>,
+    /// So many tokens of prompts and answers within a minute
+    #[arg(long, value_name = "NUMBER")]
+    tokens_per_minute: Option<u64>,
+    /// So many requests at the same time
+    #[arg(long, value_name = "NUMBER")]
+    concurrent: Option<u64>,
 }
 
 // === impl LimitArgs ===
 
 impl From<LimitArgs> for Limits {
     fn from(args: LimitArgs) -> Self {
-        let LimitArgs { models } = args;
-        Self { models }
+        let LimitArgs {
+            models,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+        } = args;
+        Self {
+            models,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+        }
     }
 }
 
@@ -199,7 +218,12 @@ fn level_table(levels: &[LevelView]) -> String {
 
 /// What is limited, in one line.
 fn limited(limits: &Limits) -> String {
-    let Limits { models } = limits;
+    let Limits {
+        models,
+        requests_per_minute,
+        tokens_per_minute,
+        concurrent,
+    } = limits;
     let mut said = Vec::new();
     if let Some(models) = models {
         said.push(match models.as_slice() {
@@ -209,6 +233,13 @@ fn limited(limits: &Limits) -> String {
                 format!("only {}", names.join(", "))
             }
         });
+    }
+    for (limit, what) in [
+        (requests_per_minute, "requests per minute"),
+        (tokens_per_minute, "tokens per minute"),
+        (concurrent, "at the same time"),
+    ] {
+        said.extend(limit.map(|limit| format!("{limit} {what}")));
     }
     if said.is_empty() {
         return "none".to_owned();
@@ -224,9 +255,14 @@ mod tests {
     fn limits_are_said_in_one_line() {
         let some = |models: &[&str]| Limits {
             models: Some(models.iter().map(|name| name.parse().unwrap()).collect()),
+            concurrent: Some(4),
+            ..Limits::default()
         };
         assert_eq!(limited(&Limits::default()), "none");
-        assert_eq!(limited(&some(&[])), "no model");
-        assert_eq!(limited(&some(&["a", "b/c"])), "only a, b/c");
+        assert_eq!(limited(&some(&[])), "no model; 4 at the same time");
+        assert_eq!(
+            limited(&some(&["a", "b/c"])),
+            "only a, b/c; 4 at the same time"
+        );
     }
 }

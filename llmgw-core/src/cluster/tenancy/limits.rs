@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::quota::Measure;
 use crate::{cluster::catalog::DefinitionError, id::ModelName};
 
 /// What is limited; what is absent is not.
@@ -15,6 +16,15 @@ pub struct Limits {
     /// The models that may be used, by name or alias; all of them when absent, and none when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<Vec<ModelName>>,
+    /// Calls within a minute, from one full minute to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<u64>,
+    /// Tokens of prompts and answers within a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_minute: Option<u64>,
+    /// Calls at the same time, those that wait for their model too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<u64>,
 }
 
 // === impl Limits ===
@@ -34,12 +44,34 @@ impl Limits {
         }
     }
 
+    /// What is limited of what is counted, and how far.
+    pub fn counted(&self) -> impl Iterator<Item = (Measure, u64)> {
+        let Self {
+            models: _,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+        } = self;
+        let all = [
+            (Measure::Concurrent, *concurrent),
+            (Measure::Requests, *requests_per_minute),
+            (Measure::Tokens, *tokens_per_minute),
+        ];
+        all.into_iter()
+            .filter_map(|(measure, limit)| Some((measure, limit?)))
+    }
+
     /// Refuses what can't be meant.
     ///
     /// # Errors
     /// The first such limit, with its place beneath `field`.
     pub fn check(&self, field: &str) -> Result<(), DefinitionError> {
-        let Self { models } = self;
+        let Self {
+            models,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+        } = self;
         let wrong = |what: &str, problem: &str, hint: &str| {
             Err(DefinitionError {
                 field: format!("{field}.{what}"),
@@ -50,6 +82,17 @@ impl Limits {
         if models.as_ref().is_some_and(|all| all.len() > MOST_MODELS) {
             let hint = "name what few may use at a level that they are in";
             return wrong("models", "there are more than 1,000", hint);
+        }
+        for (what, limit) in [
+            ("requests_per_minute", requests_per_minute),
+            ("tokens_per_minute", tokens_per_minute),
+            ("concurrent", concurrent),
+        ] {
+            if *limit == Some(0) {
+                let hint =
+                    "leave it out for no limit; an empty list of models lets nobody do anything";
+                return wrong(what, "with 0, nothing could be done", hint);
+            }
         }
         Ok(())
     }
@@ -67,12 +110,24 @@ mod tests {
         let (big, alias) = (name("org/big"), name("big"));
         let limits = |models: &[&str]| Limits {
             models: Some(models.iter().map(|text| name(text)).collect()),
+            ..Limits::default()
         };
         assert!(Limits::default().allow([&big].into_iter()));
         assert!(limits(&["org/big"]).allow([&big].into_iter()));
         assert!(limits(&["big"]).allow([&big, &alias].into_iter()));
         assert!(!limits(&["big"]).allow([&big].into_iter()));
         assert!(!limits(&[]).allow([&big, &alias].into_iter()));
+    }
+
+    #[test]
+    fn what_is_counted_is_said_and_nothing_is_no_limit() {
+        let limits: Limits = serde_json::from_str("{\"tokens_per_minute\":5}").unwrap();
+        let counted: Vec<(Measure, u64)> = limits.counted().collect();
+        assert_eq!(counted, [(Measure::Tokens, 5)]);
+        assert!(limits.check("limits").is_ok() && !limits.is_empty());
+        let nothing: Limits = serde_json::from_str("{\"concurrent\":0}").unwrap();
+        let error = nothing.check("limits").unwrap_err().to_string();
+        assert!(error.starts_with("limits.concurrent: "), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use llmgw_core::{
         tenancy::{Level, Limits},
     },
     keys::KeyRing,
-    store::{Call, Fault, MemoryStore},
+    store::{Call, Fault, MemoryStore, Store},
     testing::engine::{Script, ScriptedEngine},
 };
 use serde_json::{Value, json};
@@ -54,8 +54,7 @@ async fn call(address: SocketAddr) -> Reply {
 }
 
 fn header(reply: &Reply, name: &str) -> u64 {
-    let header = reply.head.get(name).unwrap_or_else(|| panic!("no {name}"));
-    header.parse().unwrap()
+    reply.head.get(name).expect(name).parse().unwrap()
 }
 
 #[tokio::test]
@@ -170,12 +169,12 @@ async fn until_admitted(rig: &Rig) -> Client {
 async fn a_rate_is_not_multiplied_by_the_number_of_gateways() {
     let engine = ScriptedEngine::start().await.unwrap();
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
-    let store = MemoryStore::new(Arc::clone(&clock));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&clock)));
     let ring = Arc::new(limited(json!({"requests_per_minute": 10})));
     let mut rigs = Vec::new();
     for _ in 0..2 {
         let endpoints = vec![engine.endpoint()];
-        let rig = Rig::beside(store.clone(), Arc::clone(&clock), config(), endpoints).await;
+        let rig = Rig::beside(Arc::clone(&store), Arc::clone(&clock), config(), endpoints).await;
         rig.keys.send_replace(Arc::clone(&ring));
         rigs.push(rig);
     }

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
+use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write};
 use crate::{
     clock::Timestamp,
     cluster::{
@@ -18,8 +18,8 @@ use crate::{
         capacity::Capacity,
         order::StoredOrder,
         tenancy::{
-            Level,
-            quota::{Share, ShareAsk},
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
         },
     },
     id::{GatewayId, KeyId, ModelName},
@@ -76,6 +76,8 @@ pub enum Call {
     DeleteKey,
     /// [`Store::levels`].
     Levels,
+    /// [`Store::prices`].
+    Prices,
     /// [`Store::orders`].
     Orders,
     /// [`Store::tokens`].
@@ -88,6 +90,8 @@ pub enum Call {
     AppendUsage,
     /// [`Store::usage_totals`].
     UsageTotals,
+    /// [`Store::quota_uses`].
+    QuotaUses,
     /// [`Store::share_quotas`].
     ShareQuotas,
     /// [`Store::append_audit`].
@@ -237,9 +241,22 @@ impl<S: Store> Store for FaultyStore<S> {
         self.pass(Call::AppendUsage, work).await
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
-        let work = self.inner.usage_totals(since);
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
+        let work = self.inner.usage_totals(since, step);
         self.pass(Call::UsageTotals, work).await
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.pass(Call::Prices, self.inner.prices()).await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let work = self.inner.quota_uses(quotas);
+        self.pass(Call::QuotaUses, work).await
     }
 
     async fn share_quotas(

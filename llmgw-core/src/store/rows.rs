@@ -17,13 +17,13 @@ use crate::{
         capacity::Capacity,
         order::{StoredOrder, Subject},
         tenancy::{
-            Level, Period,
+            Level, Period, Price,
             quota::{Own, Standing},
         },
         weights::Sha256Digest,
     },
     id::{KeyId, TokenId},
-    units::Tokens,
+    units::{Micros, Tokens},
 };
 
 /// `name, definition, added_at`: a model is kept in its serial form, so that a new field of a definition needs
@@ -48,12 +48,30 @@ pub(super) type StandingRow = (i64, i64, i64, Option<i64>, Option<i64>, Option<i
 /// `path, limits, created_at`.
 pub(super) type LevelRow = (String, String, i64);
 
-/// `model, key, requests, errors`, then the high and the low half of the sums of `prompt_tokens` and of
-/// `completion_tokens`.
+/// When the step began, `model, key, level, requests, errors`, then the high and the low half of the sums of
+/// `prompt_tokens`, of `cached_tokens`, of `completion_tokens` and of `cost`.
 ///
 /// Sums are made of halves (the count shifted right by 32 bits, and its lowest 32 bits) because a sum of whole
 /// counts overflows in SQL, and one absurd count from an engine would then make all totals unreadable for ever.
-pub(super) type TotalRow = (String, Uuid, i64, i64, i64, i64, i64, i64);
+pub(super) type TotalRow = (
+    Option<i64>,
+    String,
+    Uuid,
+    String,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+);
+
+/// `model, valid_from, prompt, cached, completion`.
+pub(super) type PriceRow = (String, i64, i64, i64, i64);
 
 /// `seq, at, actor, action, subject, previous, hash`.
 pub(super) type AuditRow = (i64, i64, String, String, String, Vec<u8>, Vec<u8>);
@@ -203,18 +221,41 @@ pub(super) fn forgotten() -> impl Iterator<Item = (&'static str, i64)> {
 }
 
 pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
-    let (model, key, requests, errors, prompt_high, prompt_low, completion_high, completion_low) =
-        row;
+    let (at, model, key, level, requests, errors, ph, pl, ch, cl, ah, al, mh, ml) = row;
+    let unreadable = |what: &str, source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
+        what: format!("the {what} in a usage row"),
+        source,
+    };
+    let cost = joined(mh, ml).0;
     Ok(UsageTotal {
-        model: model.parse().map_err(|source| StoreError::Unreadable {
-            what: "the model's name in a usage row".to_owned(),
-            source: Box::new(source),
-        })?,
+        at: at.map(Timestamp),
+        model: model
+            .parse()
+            .map_err(|error| unreadable("model's name", Box::new(error)))?,
         key: KeyId::from_uuid(key),
+        level: level
+            .parse()
+            .map_err(|error| unreadable("level", Box::new(error)))?,
         requests: requests.unsigned_abs(),
         errors: errors.unsigned_abs(),
-        prompt_tokens: joined(prompt_high, prompt_low),
-        completion_tokens: joined(completion_high, completion_low),
+        prompt_tokens: joined(ph, pl),
+        cached_tokens: joined(ch, cl),
+        completion_tokens: joined(ah, al),
+        cost: Micros(i64::try_from(cost).unwrap_or(i64::MAX)),
+    })
+}
+
+pub(super) fn price(row: PriceRow) -> Result<Price, StoreError> {
+    let (model, valid_from, prompt, cached, completion) = row;
+    Ok(Price {
+        model: model.parse().map_err(|source| StoreError::Unreadable {
+            what: "the model's name of a price".to_owned(),
+            source: Box::new(source),
+        })?,
+        valid_from: Timestamp(valid_from),
+        prompt: Micros(prompt),
+        cached: Micros(cached),
+        completion: Micros(completion),
     })
 }
 
@@ -424,7 +465,27 @@ mod tests {
         let order = order(("hold".into(), "north".into(), "{}".into())).unwrap();
         let error = order.unwrap_err().to_string();
         assert_eq!(error, "reading order hold north from the store");
-        assert!(total(("a b".into(), Uuid::nil(), 1, 0, 0, 0, 0, 0)).is_err());
+        let total = |model: &str, level: &str| {
+            let (model, level) = (model.to_owned(), level.to_owned());
+            total((
+                None,
+                model,
+                Uuid::nil(),
+                level,
+                1,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ))
+        };
+        assert!(total("m", "a/b").is_ok());
+        assert!(total("a b", "/").is_err() && total("m", "a//b").is_err());
     }
 
     #[test]

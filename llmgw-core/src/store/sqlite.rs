@@ -8,6 +8,7 @@
 //! | `level` | organisations, teams, projects and what is limited there, as JSON | intent |
 //! | `api_key` | name, level, end, limits and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//! | `price` | what models cost, from when on | a call costs what was valid then |
 //! | `quota_share` | what each gateway has spent and holds of each limit | a limit holds for all gateways together |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
@@ -47,7 +48,7 @@ use sqlx::{
 };
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write,
+    Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
     rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow},
 };
 use crate::{
@@ -58,8 +59,8 @@ use crate::{
         capacity::Capacity,
         order::StoredOrder,
         tenancy::{
-            Level,
-            quota::{Share, ShareAsk},
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
         },
     },
     id::{GatewayId, KeyId, ModelName},
@@ -342,6 +343,8 @@ impl Store for SqliteStore {
                 .bind(record.started_at.0)
                 .bind(rows::micros(record.duration))
                 .bind(record.time_to_first_token.map(rows::micros))
+                .bind(record.level.to_string())
+                .bind(record.cost.0.max(0))
                 .execute(&mut *transaction)
                 .await
                 .map_err(self.failed(doing))?;
@@ -349,13 +352,26 @@ impl Store for SqliteStore {
         transaction.commit().await.map_err(self.failed(doing))
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
         let found: Vec<TotalRow> = sqlx::query_as(TOTALS)
             .bind(since.0)
+            .bind(step.map(UsageStep::millis))
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("summing usage up"))?;
         found.into_iter().map(rows::total).collect()
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.list_prices().await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        self.standings(quotas).await
     }
 
     async fn share_quotas(
@@ -465,6 +481,11 @@ const MIGRATIONS: &[MigrationText] = &[
         "quotas",
         include_str!("../../migrations/sqlite/0005_quotas.sql"),
     ),
+    (
+        6,
+        "costs",
+        include_str!("../../migrations/sqlite/0006_costs.sql"),
+    ),
 ];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
@@ -495,9 +516,9 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token
+        status, started_at, duration, time_to_first_token, level, cost
     )
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
     ON CONFLICT DO NOTHING";
 
 const KEYS: &str = "
@@ -514,18 +535,25 @@ const AUDIT: &str = "
 
 const TOTALS: &str = "
     SELECT
+        -- Rounded down, also before 1970.
+        (started_at - ((started_at % ?2) + ?2) % ?2) AS at,
         model,
         api_key,
+        level,
         COUNT(*),
         SUM(status >= 400),
         SUM(prompt_tokens >> 32),
         SUM(prompt_tokens & 4294967295),
+        SUM(cached_tokens >> 32),
+        SUM(cached_tokens & 4294967295),
         SUM(completion_tokens >> 32),
-        SUM(completion_tokens & 4294967295)
+        SUM(completion_tokens & 4294967295),
+        SUM(cost >> 32),
+        SUM(cost & 4294967295)
     FROM usage
     WHERE started_at >= ?1
-    GROUP BY model, api_key
-    ORDER BY model, api_key";
+    GROUP BY 1, model, api_key, level
+    ORDER BY 1, model, api_key, level";
 
 /// Longer than any write of ours takes, so that two control planes on one file wait for each other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::quota::Measure;
-use crate::{cluster::catalog::DefinitionError, id::ModelName};
+use super::{Budget, Period, quota::Measure};
+use crate::{cluster::catalog::DefinitionError, id::ModelName, units::Micros};
 
 /// What is limited; what is absent is not.
 ///
@@ -25,6 +25,9 @@ pub struct Limits {
     /// Calls at the same time, those that wait for their model too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u64>,
+    /// What may be spent, within one period or several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
 }
 
 // === impl Limits ===
@@ -44,13 +47,14 @@ impl Limits {
         }
     }
 
-    /// What is limited of what is counted, and how far.
+    /// What is limited of calls and their tokens, and how far; money is in the budgets.
     pub fn counted(&self) -> impl Iterator<Item = (Measure, u64)> {
         let Self {
             models: _,
             requests_per_minute,
             tokens_per_minute,
             concurrent,
+            budgets: _,
         } = self;
         let all = [
             (Measure::Concurrent, *concurrent),
@@ -71,6 +75,7 @@ impl Limits {
             requests_per_minute,
             tokens_per_minute,
             concurrent,
+            budgets,
         } = self;
         let wrong = |what: &str, problem: &str, hint: &str| {
             Err(DefinitionError {
@@ -94,11 +99,27 @@ impl Limits {
                 return wrong(what, "with 0, nothing could be done", hint);
             }
         }
+        for (index, budget) in budgets.iter().enumerate() {
+            let what = format!("budgets[{index}]");
+            let hint = "write for example 25/month; an hour, a day, a month or the total";
+            if budget.period == Period::Minute {
+                return wrong(&what, "a minute is no period of a budget", hint);
+            }
+            if budget.amount_micros.0 <= 0 || budget.amount_micros > MOST_MONEY {
+                return wrong(&what, "it is no amount that could be spent", hint);
+            }
+            let others = budgets.iter().take(index);
+            if others.clone().any(|other| other.period == budget.period) {
+                return wrong(&what, "there are two for one period", hint);
+            }
+        }
         Ok(())
     }
 }
 
 const MOST_MODELS: usize = 1_000;
+/// A thousand million units.
+const MOST_MONEY: Micros = Micros(1_000_000_000_000_000);
 
 #[cfg(test)]
 mod tests {
@@ -128,6 +149,26 @@ mod tests {
         let nothing: Limits = serde_json::from_str("{\"concurrent\":0}").unwrap();
         let error = nothing.check("limits").unwrap_err().to_string();
         assert!(error.starts_with("limits.concurrent: "), "{error}");
+    }
+
+    #[test]
+    fn budgets_are_of_an_amount_and_of_one_for_each_period() {
+        let check = |budgets: &[&str]| {
+            let limits = Limits {
+                budgets: budgets.iter().map(|text| text.parse().unwrap()).collect(),
+                ..Limits::default()
+            };
+            limits.check("limits").map_err(|error| error.field)
+        };
+        assert_eq!(check(&["1/day", "25/month/soft"]), Ok(()));
+        assert_eq!(
+            check(&["1/day", "0/month"]),
+            Err("limits.budgets[1]".to_owned())
+        );
+        assert_eq!(
+            check(&["1/day", "2/day"]),
+            Err("limits.budgets[1]".to_owned())
+        );
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub enum Measure {
     Tokens,
     /// Calls that are answered at the same time: nothing of it is ever spent, only held.
     Concurrent,
+    /// Money, in millionths.
+    Cost,
 }
 
 /// What may be used by a party, of a measure, within a window of time.
@@ -118,6 +120,7 @@ impl Measure {
             Self::Requests => "requests",
             Self::Tokens => "tokens",
             Self::Concurrent => "concurrent",
+            Self::Cost => "cost",
         }
     }
 }

@@ -29,28 +29,40 @@ impl Shares {
         ask: &ShareAsk,
         (now, until): (Duration, Duration),
     ) -> Share {
-        let shares = self.0.entry(ask.quota.clone()).or_default();
-        let mut standing = Standing {
-            own: shares.get(&gateway).map(|held| held.own),
-            ..Standing::default()
-        };
-        for (_, other) in shares.iter().filter(|(id, _)| **id != gateway) {
+        let standing = self.standing(&ask.quota, Some(gateway), now);
+        let (share, kept) = standing.grant(turn, ask);
+        if let Some(own) = kept {
+            let shares = self.0.entry(ask.quota.clone()).or_default();
+            shares.insert(gateway, Held { own, until });
+        }
+        share
+    }
+
+    /// What stands of a quota, for a gateway that asks, or for nobody.
+    pub(super) fn standing(
+        &self,
+        quota: &Quota,
+        asks: Option<GatewayId>,
+        now: Duration,
+    ) -> Standing {
+        let mut standing = Standing::default();
+        for (gateway, held) in self.0.get(quota).into_iter().flatten() {
+            if Some(*gateway) == asks {
+                standing.own = Some(held.own);
+                continue;
+            }
             let Standing {
                 spent_by_others,
                 held_by_others,
                 others,
                 own: _,
             } = &mut standing;
-            *spent_by_others = spent_by_others.saturating_add(other.own.spent);
-            if other.until > now {
-                *held_by_others = held_by_others.saturating_add(other.own.held);
+            *spent_by_others = spent_by_others.saturating_add(held.own.spent);
+            if held.until > now {
+                *held_by_others = held_by_others.saturating_add(held.own.held);
                 *others += 1;
             }
         }
-        let (share, kept) = standing.grant(turn, ask);
-        if let Some(own) = kept {
-            shares.insert(gateway, Held { own, until });
-        }
-        share
+        standing
     }
 }

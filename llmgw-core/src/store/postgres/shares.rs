@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::{PostgresStore, bounded};
 use crate::{
-    cluster::tenancy::quota::{Share, ShareAsk},
+    cluster::tenancy::quota::{Quota, Share, ShareAsk, Standing},
     id::GatewayId,
     store::{
         StoreError,
@@ -72,6 +74,27 @@ impl PostgresStore {
             }
             transaction.commit().await.map_err(failed(doing))?;
             Ok(shares)
+        })
+        .await
+    }
+
+    pub(super) async fn standings(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let doing = "reading what was spent";
+        bounded(doing, async {
+            let mut standings = Vec::with_capacity(quotas.len());
+            for quota in quotas {
+                let found: StandingRow = sqlx::query_as(STANDING)
+                    .bind(quota.party_text())
+                    .bind(quota.measure.as_str())
+                    .bind(quota.window.period.as_str())
+                    .bind(quota.window.begins.0)
+                    .bind(Uuid::nil())
+                    .fetch_one(&self.pool)
+                    .await
+                    .map_err(failed(doing))?;
+                standings.push(rows::standing(found));
+            }
+            Ok(standings)
         })
         .await
     }

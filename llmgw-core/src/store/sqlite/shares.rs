@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::SqliteStore;
 use crate::{
-    cluster::tenancy::quota::{Share, ShareAsk},
+    cluster::tenancy::quota::{Quota, Share, ShareAsk, Standing},
     id::GatewayId,
     store::{
         StoreError,
@@ -63,6 +65,23 @@ impl SqliteStore {
         }
         transaction.commit().await.map_err(self.failed(doing))?;
         Ok(shares)
+    }
+
+    pub(super) async fn standings(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let mut standings = Vec::with_capacity(quotas.len());
+        for quota in quotas {
+            let found: StandingRow = sqlx::query_as(STANDING)
+                .bind(quota.party_text())
+                .bind(quota.measure.as_str())
+                .bind(quota.window.period.as_str())
+                .bind(quota.window.begins.0)
+                .bind(Uuid::nil())
+                .fetch_one(&self.readers)
+                .await
+                .map_err(self.failed("reading what was spent"))?;
+            standings.push(rows::standing(found));
+        }
+        Ok(standings)
     }
 }
 

@@ -84,6 +84,31 @@ pub(super) async fn a_share_runs_out_and_what_was_spent_does_not(
     expect(share, 30, 20, 50)
 }
 
+pub(super) async fn what_is_spent_and_held_can_be_looked_at(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let (mut a, mut b) = (Asking::new(), Asking::new());
+    let quota = minute(Measure::Cost);
+    a.ask(&*store, &quota, 20, 10, LONG).await?;
+    b.ask(&*store, &quota, 5, 7, SHORT).await?;
+    let other = minute(Measure::Tokens);
+    for _ in 0..2 {
+        let uses = store.quota_uses(&[other.clone(), quota.clone()]).await?;
+        let uses: Vec<(u64, u64)> = uses
+            .iter()
+            .map(|one| (one.spent_by_others, one.held_by_others))
+            .collect();
+        ensure!(uses == [(0, 0), (25, 17)], "{uses:?}");
+    }
+    sleep(SHORT * 2).await;
+    let uses = store.quota_uses(&[quota]).await?;
+    let uses: Vec<(u64, u64)> = uses
+        .iter()
+        .map(|one| (one.spent_by_others, one.held_by_others))
+        .collect();
+    ensure!(uses == [(25, 10)], "{uses:?} after one's time has run out");
+    Ok(())
+}
+
 pub(super) async fn a_turn_that_was_overtaken_changes_nothing(
     fixture: &dyn StoreFixture,
 ) -> Checked {

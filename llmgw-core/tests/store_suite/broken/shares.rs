@@ -63,7 +63,7 @@ impl BrokenStore {
         quota
     }
 
-    fn standing(&self, quota: &Quota, gateway: GatewayId) -> Standing {
+    pub(super) fn standing(&self, quota: &Quota, gateway: GatewayId) -> Standing {
         let mut standing = Standing::default();
         let now = Instant::now();
         let data = self.data();

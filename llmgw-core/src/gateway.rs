@@ -67,7 +67,7 @@ use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    account::Account,
+    account::{Account, Payer},
     admit::{Admission, Admitted},
     authorise::authorise,
     call::{Call, PROGRESS, Trail},
@@ -89,6 +89,7 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
+    cluster::tenancy::PriceList,
     control::Activation,
     keys::{HashingKey, KeyRing},
     metrics::{GatewayGauges, GatewayMeters},
@@ -103,11 +104,13 @@ pub struct GatewayDeps {
     pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Which keys are good, and what holds for each.
     pub keys: watch::Receiver<Arc<KeyRing>>,
+    /// What models cost.
+    pub prices: watch::Receiver<Arc<PriceList>>,
     /// What keys are hashed with.
     pub hashing_key: HashingKey,
     /// Whom to ask for a model that nothing serves.
     pub activation: Arc<dyn Activation>,
-    /// Where usage goes; not asked for anything else.
+    /// Where usage goes, and what gateways share limits through; not asked for anything else.
     pub store: Arc<dyn Store>,
     /// Where usage waits for the store, so that it outlives this process; in memory alone when absent.
     pub spool: Option<UsageSpool>,
@@ -140,6 +143,7 @@ struct Shared {
     config: GatewayConfig,
     routes: watch::Receiver<Arc<RouteTable>>,
     keys: watch::Receiver<Arc<KeyRing>>,
+    prices: watch::Receiver<Arc<PriceList>>,
     hashing_key: HashingKey,
     activation: Arc<dyn Activation>,
     clock: Arc<dyn Clock>,
@@ -163,6 +167,7 @@ impl GatewayConfig {
         let GatewayDeps {
             routes,
             keys,
+            prices,
             hashing_key,
             activation,
             store,
@@ -172,10 +177,11 @@ impl GatewayConfig {
         let shared = Arc::new(Shared {
             journal: Arc::new(Journal::new(self.journal_limit, spool)),
             queue: Arc::new(Queue::new(self.waiting_per_model, self.waiting)),
-            admission: Arc::new(Admission::new(Arc::clone(&clock))),
+            admission: Arc::new(Admission::new(Arc::clone(&clock), prices.clone())),
             config: self,
             routes,
             keys,
+            prices,
             hashing_key,
             activation,
             clock,
@@ -398,12 +404,16 @@ impl Shared {
         route: &ModelRoute,
         choices_per_prompt: u64,
     ) -> Account {
+        let payer = Payer {
+            pass: Arc::clone(&caller.pass),
+            prices: Arc::clone(&self.prices.borrow()),
+        };
         let counted_by = (Arc::clone(&self.journal), Arc::clone(&self.meters));
         Account::open(
             counted_by,
             Arc::clone(&self.clock),
             call,
-            caller.key(),
+            payer,
             route.name.clone(),
             choices_per_prompt,
             (counted, admitted),

@@ -13,6 +13,8 @@
 mod accounts;
 #[path = "gateway/balance.rs"]
 mod balance;
+#[path = "gateway/budgets.rs"]
+mod budgets;
 #[path = "gateway/cancellation.rs"]
 mod cancellation;
 #[path = "gateway/client.rs"]

@@ -12,8 +12,11 @@ use super::{admit::Admitted, call::Call, journal::Journal, upstreams::CallGuard}
 use crate::{
     api::openai::Usage,
     clock::Clock,
-    cluster::account::UsageRecord,
-    id::{KeyId, ModelName, ReplicaId},
+    cluster::{
+        account::UsageRecord,
+        tenancy::{Pass, Price, PriceList},
+    },
+    id::{ModelName, ReplicaId},
     metrics::GatewayMeters,
     units::Tokens,
 };
@@ -27,7 +30,7 @@ pub(super) struct Account {
     meters: Arc<GatewayMeters>,
     clock: Arc<dyn Clock>,
     call: Call,
-    key: KeyId,
+    payer: Payer,
     model: ModelName,
     replica: Option<ReplicaId>,
     status: Option<StatusCode>,
@@ -42,6 +45,13 @@ pub(super) struct Account {
     _counted: CallGuard,
 }
 
+/// Who pays, and what it costs.
+#[derive(Clone, Debug)]
+pub(super) struct Payer {
+    pub(super) pass: Arc<Pass>,
+    pub(super) prices: Arc<PriceList>,
+}
+
 // === impl Account ===
 
 impl Account {
@@ -49,7 +59,7 @@ impl Account {
         (journal, meters): (Arc<Journal>, Arc<GatewayMeters>),
         clock: Arc<dyn Clock>,
         call: Call,
-        key: KeyId,
+        payer: Payer,
         model: ModelName,
         choices_per_prompt: u64,
         (counted, admitted): (CallGuard, Admitted),
@@ -59,7 +69,7 @@ impl Account {
             meters,
             clock,
             call,
-            key,
+            payer,
             model,
             replica: None,
             status: None,
@@ -121,29 +131,36 @@ impl Account {
             .and_then(|json| serde_json::from_slice::<Usage>(json).ok());
         let told = told.or_else(|| self.told_beside());
         let status = self.status.unwrap_or_else(client_left);
+        let at = self.call.started_at;
         let usage = told.unwrap_or_else(|| Usage {
             completion_tokens: Tokens(self.pieces),
             ..Usage::default()
         });
+        let cached = usage
+            .prompt_tokens_details
+            .and_then(|details| details.cached_tokens)
+            .unwrap_or_default();
+        // A model without a price is free.
+        let price = self.payer.prices.at(&self.model, at);
+        let cost = |price: &Price| price.cost(usage.prompt_tokens, cached, usage.completion_tokens);
         UsageRecord {
             request: self.call.id,
-            key: self.key,
+            key: self.payer.pass.key().id,
             model: self.model.clone(),
             replica: self.replica,
             prompt_tokens: usage.prompt_tokens,
-            cached_tokens: usage
-                .prompt_tokens_details
-                .and_then(|details| details.cached_tokens)
-                .unwrap_or_default(),
+            cached_tokens: cached,
             completion_tokens: usage.completion_tokens,
             // What no replica took, and what an engine refused, used nothing, and that is exact.
             estimated: told.is_none()
                 && self.replica.is_some()
                 && (self.pieces > 0 || self.status.is_none()),
             status: status.as_u16(),
-            started_at: self.call.started_at,
+            started_at: at,
             duration: self.clock.monotonic().saturating_sub(self.call.since),
             time_to_first_token: self.first_content,
+            level: self.payer.pass.key().level.clone(),
+            cost: price.map(cost).unwrap_or_default(),
         }
     }
 }
@@ -151,8 +168,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let record = self.record();
-        let (prompt, completion) = (record.prompt_tokens, record.completion_tokens);
-        self.admitted.used(&record.model, prompt, completion);
+        self.admitted.used(&record);
         self.meters.call(&record);
         self.journal.push(record);
     }

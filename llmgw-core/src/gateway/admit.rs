@@ -7,41 +7,45 @@
 mod learned;
 mod leasing;
 mod ledger;
+mod needs;
 mod rates;
 mod refused;
 mod share;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::rates::Rates;
 use self::{
     learned::Learned,
     leasing::keep_shares,
-    ledger::{Ledger, Need, Reserved},
+    ledger::{Ledger, Reserved},
     refused::refused,
 };
 use super::{identify::Caller, inspect::Inspected, refusal::Refusal};
 use crate::{
     clock::Clock,
-    cluster::tenancy::{
-        Period, Window,
-        quota::{Measure, Quota},
+    cluster::{
+        account::UsageRecord,
+        tenancy::{PriceList, quota::Measure},
     },
     id::ModelName,
     store::Store,
-    units::Tokens,
 };
 
 /// What calls are admitted by.
 #[derive(Debug)]
 pub(super) struct Admission {
     ledger: Ledger,
+    prices: watch::Receiver<Arc<PriceList>>,
     learned: Mutex<Learned>,
 }
 
@@ -50,15 +54,17 @@ pub(super) struct Admission {
 pub(super) struct Admitted {
     admission: Option<Arc<Admission>>,
     reserved: Vec<Reserved>,
-    used: u64,
+    tokens: u64,
+    cost: u64,
 }
 
 // === impl Admission ===
 
 impl Admission {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, prices: watch::Receiver<Arc<PriceList>>) -> Self {
         Self {
             ledger: Ledger::new(clock),
+            prices,
             learned: Mutex::default(),
         }
     }
@@ -78,7 +84,10 @@ impl Admission {
         model: &ModelName,
         asked: &Inspected,
     ) -> Result<(Admitted, Rates), (Refusal, Rates)> {
-        let needs = self.needs(caller, model, asked);
+        let needs = match self.needs(caller, model, asked) {
+            Ok(needs) => needs,
+            Err(refusal) => return Err((refusal, Rates::default())),
+        };
         if needs.is_empty() {
             return Ok((Admitted::default(), Rates::default()));
         }
@@ -115,76 +124,34 @@ impl Admission {
         Admitted {
             admission: Some(Arc::clone(self)),
             reserved: later,
-            used: 0,
+            ..Admitted::default()
         }
     }
 
-    /// What a call needs of all that is limited for its caller.
-    fn needs(&self, caller: &Caller, model: &ModelName, asked: &Inspected) -> Vec<Need> {
-        let held = caller.pass.held();
-        if held.iter().all(|one| one.limits.counted().next().is_none()) {
-            return Vec::new();
-        }
-        let now = self.ledger.now();
-        let (amount, least) = self.tokens(model, asked);
-        let mut needs = Vec::new();
-        for holding in held {
-            for (measure, limit) in holding.limits.counted() {
-                let period = match measure {
-                    Measure::Concurrent => Period::Total,
-                    Measure::Requests | Measure::Tokens => Period::Minute,
-                };
-                let (amount, least) = match measure {
-                    Measure::Concurrent | Measure::Requests => (1, 1),
-                    Measure::Tokens => (amount, least),
-                };
-                needs.push(Need {
-                    quota: Quota {
-                        party: holding.party.clone(),
-                        measure,
-                        window: Window::of(period, now),
-                    },
-                    limit,
-                    amount: amount.min(limit),
-                    // What needs more than there ever is goes when all of it is there.
-                    least: least.min(limit),
-                });
-            }
-        }
-        needs
-    }
-
-    /// How many tokens a call should reserve, and how many there must be at least.
-    ///
-    /// It reserves what it can use at most, or what nearly all calls of that model have used; and where that is not to be
-    /// had, what is there, if it is as much as such calls use mostly. Else a few calls that could be long, and never are,
-    /// would keep all others out.
-    fn tokens(&self, model: &ModelName, asked: &Inspected) -> (u64, u64) {
-        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        let expected = learned.expected(model);
-        drop(learned);
-        let worst = asked.max_tokens.unwrap_or(LONG);
-        let most = expected.map_or(worst, |expected| worst.min(expected.most));
-        let mostly = expected.map_or(SHORT, |expected| expected.median).min(most);
-        let prompt = asked.prompt_tokens();
-        let choices = asked.n.clamp(1, MOST_CHOICES);
-        let whole = |answer: u64| prompt.saturating_add(answer.saturating_mul(choices)).max(1);
-        (whole(most), whole(mostly))
+    fn learned(&self) -> MutexGuard<'_, Learned> {
+        // What is noted is whole before anything could panic.
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl Admitted ===
 
 impl Admitted {
-    /// The call has used so many tokens of prompt and answers.
-    pub(super) fn used(&mut self, model: &ModelName, prompt: Tokens, completion: Tokens) {
-        self.used = prompt.0.saturating_add(completion.0);
+    /// What the call has used.
+    pub(super) fn used(&mut self, record: &UsageRecord) {
+        let UsageRecord {
+            model,
+            prompt_tokens,
+            completion_tokens,
+            cost,
+            ..
+        } = record;
+        self.tokens = prompt_tokens.0.saturating_add(completion_tokens.0);
+        self.cost = u64::try_from(cost.0).unwrap_or(0);
         if let Some(admission) = &self.admission
-            && completion.0 > 0
+            && completion_tokens.0 > 0
         {
-            let learned = admission.learned.lock();
-            let mut learned = learned.unwrap_or_else(PoisonError::into_inner);
-            learned.note(model, completion.0);
+            admission.learned().note(model, completion_tokens.0);
         }
     }
 }
@@ -196,7 +163,8 @@ impl Drop for Admitted {
         };
         for one in &self.reserved {
             let spent = match one.quota.measure {
-                Measure::Tokens => self.used,
+                Measure::Tokens => self.tokens,
+                Measure::Cost => self.cost,
                 Measure::Concurrent | Measure::Requests => 0,
             };
             admission.ledger.settle(one, spent);
@@ -208,8 +176,3 @@ impl Drop for Admitted {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the store is asked for one call: another call may take what came with the first answer.
 const ROUNDS: u32 = 3;
-/// Tokens of an answer of which nobody has said how long it may be, when nothing is known of such.
-const LONG: u64 = 4_096;
-/// Tokens of most answers, when nothing is known of them.
-const SHORT: u64 = 256;
-const MOST_CHOICES: u64 = 128;

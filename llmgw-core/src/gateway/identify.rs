@@ -9,7 +9,6 @@ use crate::{
     clock::Timestamp,
     cluster::tenancy::{Party, Pass},
     error::Code,
-    id::KeyId,
     keys::{HashingKey, KeyRing},
 };
 
@@ -22,10 +21,6 @@ pub(super) struct Caller {
 // === impl Caller ===
 
 impl Caller {
-    pub(super) fn key(&self) -> KeyId {
-        self.pass.key().id
-    }
-
     /// With whom it shares a queue fairly: its organisation with others, or itself when it is of none.
     pub(super) fn tenant(&self) -> Party {
         let key = self.pass.key();

@@ -141,7 +141,10 @@ impl Serving {
         let mut tried = Vec::new();
         loop {
             let table = self.shared.table();
-            let allowed = |model: &ModelRoute| may_use(&self.caller, model);
+            let admission = &self.shared.admission;
+            let allowed = |model: &ModelRoute| {
+                may_use(&self.caller, model) && admission.may_cost(&self.caller, &model.name)
+            };
             let Some(route) = table.fallback(&asked, &tried, allowed) else {
                 break;
             };

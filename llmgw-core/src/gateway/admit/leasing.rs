@@ -20,7 +20,7 @@ pub(super) async fn keep_shares(ledger: &Ledger, store: &dyn Store, stop: &Cance
             _ = tick.tick() => false,
             () = stop.cancelled() => true,
         };
-        let round = ledger.begin();
+        let round = ledger.begin(is_last);
         let shares = if round.asks.is_empty() {
             Some(Vec::new())
         } else {

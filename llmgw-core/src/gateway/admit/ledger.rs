@@ -46,6 +46,18 @@ pub(super) struct Need {
     pub(super) amount: u64,
     /// What it must be able to reserve at least.
     pub(super) least: u64,
+    pub(super) alone: Alone,
+}
+
+/// What may be used of a quota when the store is away, and nothing is held of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Alone {
+    /// This gateway's part of the whole.
+    Part,
+    /// Nothing.
+    Nothing,
+    /// Whatever is needed.
+    All,
 }
 
 /// What a call has reserved of a quota.
@@ -112,28 +124,35 @@ impl Ledger {
         for (place, need) in needs.iter().enumerate() {
             let local = state.shares.entry(need.quota.clone()).or_default();
             local.limit = need.limit;
-            let room = if is_away && !local.is_live(now) {
-                local.room_alone()
-            } else {
-                local.room(now)
+            let room = match need.alone {
+                Alone::Part if is_away => local.room(now).max(local.room_alone()),
+                Alone::All if is_away => u64::MAX,
+                Alone::Part | Alone::Nothing | Alone::All => local.room(now),
             };
             if room < need.least {
                 return Err(Lack {
                     place,
                     is_known: is_away || local.is_known_to_be_short(now),
-                    is_live: local.is_live(now),
+                    is_live: local.is_live(now) && !is_away,
                     remaining: local.remaining(),
                 });
             }
             amounts.push(need.amount.min(room));
         }
         let mut reserved = Vec::with_capacity(needs.len());
+        let mut runs_low = false;
         for (need, amount) in needs.iter().zip(amounts) {
             if let Some(local) = state.shares.get_mut(&need.quota) {
                 local.reserve(amount, now);
+                runs_low |= local.runs_low(now);
             }
             let quota = need.quota.clone();
             reserved.push(Reserved { quota, amount });
+        }
+        drop(state);
+        if runs_low {
+            // Ahead of the next call, which then need not wait.
+            self.lacking.notify_one();
         }
         Ok(reserved)
     }
@@ -168,8 +187,8 @@ impl Ledger {
         }
     }
 
-    /// Begins a round.
-    pub(super) fn begin(&self) -> Round {
+    /// Begins a round; the last one gives back what is held.
+    pub(super) fn begin(&self, is_last: bool) -> Round {
         let begun_at = self.clock.monotonic();
         let mut state = self.lock();
         state.begun += 1;
@@ -179,7 +198,7 @@ impl Ledger {
             if asks.len() >= MOST_ASKS {
                 break;
             }
-            if let Some((spent, wanted)) = local.ask(begun_at) {
+            if let Some((spent, wanted)) = local.ask(begun_at, is_last) {
                 asks.push(ShareAsk {
                     quota: quota.clone(),
                     limit: local.limit,

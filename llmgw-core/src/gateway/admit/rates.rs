@@ -32,7 +32,7 @@ impl Rates {
             let slot = match need.quota.measure {
                 Measure::Requests => &mut rates.requests,
                 Measure::Tokens => &mut rates.tokens,
-                Measure::Concurrent => continue,
+                Measure::Concurrent | Measure::Cost => continue,
             };
             let Some(reset) = need.quota.window.left(now) else {
                 continue;

@@ -1,9 +1,13 @@
 //! Why a call is not admitted: which level, which limit, how much is left, when it resets.
 
 use super::ledger::{Lack, Need};
+use crate::cluster::tenancy::Period;
 use crate::{
-    clock::Timestamp, cluster::tenancy::quota::Measure, error::Code, gateway::refusal::Refusal,
-    units::Span,
+    clock::Timestamp,
+    cluster::tenancy::quota::Measure,
+    error::Code,
+    gateway::refusal::Refusal,
+    units::{Micros, Span},
 };
 
 /// The refusal of a call that lacks something.
@@ -23,23 +27,56 @@ pub(super) fn refused(lack: &Lack, needs: &[Need], now: Timestamp) -> Refusal {
         Some(span) => format!("; it resets in {}", whole(span)),
         None => String::new(),
     };
-    let message = match quota.measure {
-        Measure::Requests => {
-            format!("{party} may make {limit} requests per minute, and has made them{resets}")
-        }
-        Measure::Tokens => format!(
-            "{party} may use {limit} tokens per minute, and this request needs about {least} where {left} are left{resets}"
+    let (code, message) = match quota.measure {
+        Measure::Requests => (
+            Code::RateLimitExceeded,
+            format!("{party} may make {limit} requests per minute, and has made them{resets}"),
         ),
-        Measure::Concurrent => {
+        Measure::Tokens => (
+            Code::RateLimitExceeded,
+            format!(
+                "{party} may use {limit} tokens per minute, and this request needs about {least} where {left} are left{resets}"
+            ),
+        ),
+        Measure::Concurrent => (
+            Code::RateLimitExceeded,
             format!(
                 "{party} may make {limit} requests at the same time, and does; wait until one is over"
-            )
+            ),
+        ),
+        Measure::Cost if lack.is_live => (
+            Code::BudgetExceeded,
+            format!(
+                "{party} has a budget of {} {}, of which {} is left, and this request needs about {}{resets}",
+                money(*limit),
+                per(quota.window.period),
+                money(left),
+                money(*least),
+            ),
+        ),
+        // Nobody can say now what is spent.
+        Measure::Cost => {
+            let message = format!(
+                "{party} has a budget, and what is spent of it can't be told now: the store does not answer"
+            );
+            return Refusal::new(Code::BudgetUnavailable, message);
         }
     };
-    let refusal = Refusal::new(Code::RateLimitExceeded, message);
+    let refusal = Refusal::new(code, message);
     match reset {
         Some(left) => refusal.with_reset(left),
         None => refusal,
+    }
+}
+
+fn money(micros: u64) -> String {
+    Micros(i64::try_from(micros).unwrap_or(i64::MAX)).shortest()
+}
+
+fn per(period: Period) -> String {
+    match period {
+        Period::Total => "in all".to_owned(),
+        period => format!("per {period}"),
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) struct Local {
     answered: Option<Answered>,
     /// What was used since the last ask.
     recent: u64,
+    /// When that was.
+    asked: Duration,
+    /// The most that a call has reserved lately.
+    largest: u64,
     /// When a call used it last.
     used: Duration,
 }
@@ -94,8 +98,14 @@ impl Local {
             .saturating_sub(self.in_use())
     }
 
+    /// Whether the next call may find too little, and the store could have more.
+    pub(super) fn runs_low(&self, now: Duration) -> bool {
+        self.room(now) < self.largest && !self.is_known_to_be_short(now)
+    }
+
     pub(super) fn reserve(&mut self, amount: u64, now: Duration) {
         self.reserved = self.reserved.saturating_add(amount);
+        self.largest = self.largest.max(amount);
         self.used = now;
     }
 
@@ -106,21 +116,30 @@ impl Local {
         self.recent = self.recent.saturating_add(spent);
     }
 
-    /// What to tell and to ask for: what was spent, what is wanted besides. `None` when there is nothing to say.
-    pub(super) fn ask(&mut self, now: Duration) -> Option<(u64, u64)> {
+    /// What to tell and to ask for: what was spent, what is wanted besides. `None` when there is nothing to say. The last
+    /// time, nothing is wanted.
+    pub(super) fn ask(&mut self, now: Duration, is_last: bool) -> Option<(u64, u64)> {
         let holds = self.bound > self.told && self.is_live(now);
         let news = self.spent != self.told || self.waiting > 0 || self.reserved > 0;
         if !news && !holds {
             return None;
         }
-        // Ahead of need: as much again as was used since the last ask, and less as the quota runs out.
+        // Ahead of need: what is used within a second, as it goes now, or enough for two calls; and less as the quota runs
+        // out.
         let is_used = now.saturating_sub(self.used) < IDLE;
-        let spare = if is_used {
-            self.recent.max(self.waiting).min(self.remaining() / PART)
+        let spare = if is_used && !is_last {
+            let millis = now.saturating_sub(self.asked).max(SHORTEST).as_millis();
+            let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+            let within_a_second = self.recent.saturating_mul(1_000) / millis;
+            let ahead = within_a_second.max(self.waiting);
+            let ahead = ahead.max(self.largest.saturating_mul(2));
+            ahead.min(self.remaining() / PART)
         } else {
+            self.largest = 0;
             0
         };
         self.recent = 0;
+        self.asked = now;
         let wanted = self
             .reserved
             .saturating_add(self.waiting)
@@ -169,6 +188,8 @@ impl Local {
 
 /// How long an answer is believed that there is no more.
 const FRESH: Duration = Duration::from_millis(250);
+/// What is used within less says little of what is used within a second.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// What nobody has used for so long is given back.
 const IDLE: Duration = Duration::from_secs(10);
 /// No more than this part of what is left is held ahead of need.
@@ -208,9 +229,9 @@ mod tests {
     #[test]
     fn nothing_may_be_reserved_before_an_answer_and_after_its_time() {
         let mut local = local(100);
-        assert_eq!((local.room(NOW), local.ask(NOW)), (0, None));
+        assert_eq!((local.room(NOW), local.ask(NOW, false)), (0, None));
         local.waiting = 10;
-        let (told, wanted) = local.ask(NOW).unwrap();
+        let (told, wanted) = local.ask(NOW, false).unwrap();
         assert!(told == 0 && wanted >= 10, "{wanted}");
         local.answer(share(wanted, 0, 0), NOW, LATER);
         local.waiting = 0;
@@ -228,19 +249,19 @@ mod tests {
     fn while_it_asks_and_when_no_answer_came_the_lower_bound_holds() {
         let mut local = local(1_000);
         local.waiting = 100;
-        local.ask(NOW).unwrap();
+        local.ask(NOW, false).unwrap();
         local.answer(share(100, 0, 0), NOW, LATER);
         local.waiting = 0;
-        local.reserve(10, NOW + IDLE - Duration::from_secs(10));
+        local.reserve(10, NOW);
         // What was not used is given back: the store may count with it while the answer is on its way.
-        let (_, wanted) = local.ask(NOW + IDLE - Duration::from_millis(1)).unwrap();
+        let (_, wanted) = local.ask(NOW + IDLE, false).unwrap();
         assert!(wanted < 100, "{wanted}");
         assert_eq!(local.room(NOW), wanted - 10);
         local.unanswered();
         assert_eq!(local.room(NOW), wanted - 10);
         // More was asked for in vain: nothing came of it.
         local.waiting = 500;
-        local.ask(NOW).unwrap();
+        local.ask(NOW, false).unwrap();
         local.unanswered();
         assert_eq!(local.room(NOW), wanted - 10);
     }
@@ -249,7 +270,7 @@ mod tests {
     fn that_there_is_no_more_is_believed_for_a_moment() {
         let mut local = local(10);
         local.waiting = 20;
-        local.ask(NOW).unwrap();
+        local.ask(NOW, false).unwrap();
         local.answer(share(4, 6, 0), NOW, LATER);
         assert!(local.is_known_to_be_short(NOW));
         assert!(!local.is_known_to_be_short(NOW + FRESH));
@@ -304,7 +325,7 @@ mod tests {
                 match what {
                     0 if asking.is_none() => {
                         local.waiting = amount;
-                        *asking = local.ask(NOW);
+                        *asking = local.ask(NOW, false);
                         local.waiting = 0;
                     }
                     // The store hears it; the answer comes, or is lost.

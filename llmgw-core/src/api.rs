@@ -9,4 +9,5 @@ pub mod log;
 pub mod openai;
 pub mod orders;
 pub mod tenancy;
+pub mod usage;
 pub mod whatif;

@@ -34,7 +34,7 @@ use crate::{
     api::{
         admin::{
             Added, CollectRequest, Explanation, JobView, ModelView, NodeView, OrphanView, Removed,
-            Replaced, ReplicaView, Retried, SettingsView, Summary,
+            Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -42,6 +42,7 @@ use crate::{
             ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},

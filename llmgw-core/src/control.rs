@@ -44,14 +44,14 @@ pub use self::{
 use crate::{
     api::{
         admin::{
-            Explanation, JobView, ModelView, NodeView, OrphanView, Replaced, ReplicaView,
-            SettingsView, Summary,
+            Explanation, JobView, ModelView, NodeView, OrphanView, Replaced, ReplicaView, Summary,
         },
         decision::Decision,
         frozen::Thawed,
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
@@ -208,7 +208,7 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError>;
 
     /// The last lines that the engines of a model's replicas wrote, as far as they are known here: those of replicas that
-    /// failed, and of the first of the failures that parked the model. Accepts an alias.
+    /// failed, and of the first of the failures in a row, whether they parked the model or it is tried again. Accepts an alias.
     ///
     /// MUST refuse an unknown model ([`Code::NotFound`]).
     async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError>;

@@ -41,6 +41,7 @@ mod journal;
 mod json;
 mod listen;
 mod models;
+mod overhead;
 mod paths;
 mod pick;
 mod prompt;

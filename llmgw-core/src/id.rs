@@ -3,7 +3,7 @@
 //! An id is a UUID version 7 (RFC 9562) behind a type of its own, written with a prefix that says what it
 //! names: `node-0197…`, `r-0197…`. A name is what a person chose, checked once at the border.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Borrow, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize, de};
 use uuid::Uuid;
@@ -84,7 +84,7 @@ macro_rules! typed_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "-{}"), self.0.simple())
+                f.write_str(Written::new(concat!($prefix, "-"), self.0).as_str())
             }
         }
 
@@ -111,7 +111,7 @@ macro_rules! typed_id {
 
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(Written::new(concat!($prefix, "-"), self.0).as_str())
             }
         }
 
@@ -133,6 +133,12 @@ macro_rules! checked_name {
             /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
                 &self.0
             }
         }
@@ -223,6 +229,32 @@ checked_name! {
 checked_name! {
     /// What an operator calls a hold.
     HoldName, "hold", ""
+}
+
+/// An id as text, without an allocation: it stands in each answer and each record of usage.
+struct Written {
+    text: [u8; Self::LONGEST],
+    length: usize,
+}
+
+// === impl Written ===
+
+impl Written {
+    /// More than any prefix and the digits.
+    const LONGEST: usize = 48;
+
+    fn new(prefix: &str, id: Uuid) -> Self {
+        let mut text = [0; Self::LONGEST];
+        let (before, digits) = text.split_at_mut(prefix.len());
+        before.copy_from_slice(prefix.as_bytes());
+        let length = prefix.len() + id.simple().encode_lower(digits).len();
+        Self { text, length }
+    }
+
+    fn as_str(&self) -> &str {
+        // It is ASCII.
+        str::from_utf8(self.text.get(..self.length).unwrap_or_default()).unwrap_or_default()
+    }
 }
 
 fn name_problem(text: &str, extra: &str) -> Option<&'static str> {

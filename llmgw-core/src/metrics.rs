@@ -12,6 +12,8 @@
 //! | `llmgw_request_duration_seconds` | model | from the call to the end of its answer |
 //! | `llmgw_time_to_first_token_seconds` | model | from the call to the first content |
 //! | `llmgw_inter_token_seconds` | model | the mean time between the tokens of a call |
+//! | `llmgw_gateway_overhead_call_seconds` | | a call's whole time but the waiting for the engine: what the gateway takes, waiting in its queue included |
+//! | `llmgw_gateway_overhead_seconds` | stage | the same by stage: `receive` (reading the call, its key, its model; a client that is slow to send), `queue` (until a model on demand is there), `pick` (of a replica), `send` (connecting and sending), `respond` (editing the answer and handing it on; a client that is slow to read) |
 //! | `llmgw_tokens_total` | model, kind | tokens, as the engines count them: `prompt`, `cached` (of the prompt), `completion` |
 //! | `llmgw_requests_in_flight` | | calls that are being answered, or wait |
 //! | `llmgw_requests_received_total` | | calls since the start, those refused before a model was found included |
@@ -42,10 +44,14 @@
 
 mod calls;
 pub mod cluster;
+mod overhead;
 
 use prometheus::{Encoder, Opts, Registry, TextEncoder, core::Collector};
 
-pub use self::calls::{GatewayGauges, GatewayMeters};
+pub use self::{
+    calls::{GatewayGauges, GatewayMeters},
+    overhead::{OverheadTimes, Stage},
+};
 
 /// The media type of what a scrape is answered with.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -119,9 +119,9 @@ impl RouteTable {
     /// # Errors
     /// [`NoRoute::UnknownModel`] when none does.
     pub fn resolve(&self, name: &str) -> Result<&Arc<ModelRoute>, NoRoute> {
+        // What is no name of a model is none that is here.
+        let canonical = self.aliases.get(name).map_or(name, ModelName::as_str);
         let unknown = || NoRoute::UnknownModel(name.chars().take(128).collect());
-        let key: ModelName = name.parse().map_err(|_| unknown())?;
-        let canonical = self.aliases.get(&key).unwrap_or(&key);
         self.models.get(canonical).ok_or_else(unknown)
     }
 

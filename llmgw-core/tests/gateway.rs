@@ -27,6 +27,8 @@ mod fallbacks;
 mod limits;
 #[path = "gateway/models.rs"]
 mod models;
+#[path = "gateway/overhead.rs"]
+mod overhead;
 #[path = "gateway/progress.rs"]
 mod progress;
 #[path = "gateway/rates.rs"]

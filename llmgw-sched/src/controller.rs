@@ -33,7 +33,10 @@ use std::{
 };
 
 use llmgw_core::{
-    api::{admin::SettingsView, event::Event as ClusterEvent},
+    api::{
+        event::Event as ClusterEvent,
+        settings::{QueueSettings, SettingsView},
+    },
     clock::Clock,
     cluster::{
         account::KeyHash,
@@ -89,6 +92,8 @@ pub struct ControllerConfig {
     pub pools: Pools,
     /// How fast to follow what is asked for.
     pub pacing: Pacing,
+    /// How many requests wait for models on demand, as the gateway was told: shown, and not used here.
+    pub queue: Option<QueueSettings>,
     /// Which policy places.
     pub policy: PolicyName,
     /// What nodes are to do about weights; what is collected is ordered later.
@@ -232,6 +237,7 @@ impl ControllerConfig {
             engines,
             pools,
             pacing,
+            queue,
             policy,
             weights,
         } = self;
@@ -268,6 +274,8 @@ impl ControllerConfig {
                 .collect(),
             pools: pools.by_name().clone(),
             placement_policy: policy.to_string(),
+            scaling: Some(pacing.into()),
+            queue,
             evict_weights: weights.evict,
             mirror: weights.mirror.as_deref().map(without_secrets),
             lease_ttl_seconds: lease_ttl.as_secs(),

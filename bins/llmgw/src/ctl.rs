@@ -18,7 +18,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Subcommand};
 use llmgw_core::{
     api::{
-        admin::{Added, Removed, Retried},
+        admin::{Added, Removed},
         event::Event,
         orders::NodeUse,
     },
@@ -413,12 +413,7 @@ async fn answer(
                 format!("removed {}\n", answer.removed)
             })
         }
-        Command::Retry { name } => {
-            connection.control()?.catalog.retry(&name).await?;
-            format.show(&Retried { retried: name }, |answer| {
-                format!("{} is tried again\n", answer.retried)
-            })
-        }
+        Command::Retry { name } => orders::retry(&connection.control()?, format, name).await,
     }
 }
 

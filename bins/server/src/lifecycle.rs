@@ -178,6 +178,7 @@ impl ServerConfig {
             engines,
             pools,
             pacing,
+            queue: Some(queue.into()),
             policy,
             weights: WeightsOrders {
                 evict: weights.evict,

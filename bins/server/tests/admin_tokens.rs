@@ -50,6 +50,7 @@ async fn serving(store: MemoryStore) -> Serving {
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

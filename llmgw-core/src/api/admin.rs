@@ -4,8 +4,6 @@
 
 mod nodes;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::nodes::{ChosenBy, EngineView, InstalledEngine, NodeEngine, NodeView, UnhealthyGpu};
@@ -14,8 +12,6 @@ use crate::{
     api::frozen::Frozen,
     clock::Timestamp,
     cluster::{
-        catalog::ModelDefinition,
-        engine::WantedEngine,
         replica::{MemoryUse, ReplicaState},
         weights::{FetchProgress, Sha256Digest},
     },
@@ -250,6 +246,9 @@ pub struct Explanation {
     pub replicas: Vec<ReplicaId>,
     /// A fresh trial to place one more.
     pub report: Report,
+    /// What holds up a drain or a roll of its replicas, in one line each, as the [`Summary`] has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<String>,
     /// The same for people, in one line.
     pub headline: String,
 }
@@ -286,32 +285,6 @@ pub struct Removed {
 pub struct Retried {
     /// The model that may be tried again, as it was named.
     pub retried: ModelName,
-}
-
-/// `GET settings`
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct SettingsView {
-    /// Models that are declared.
-    pub models: Vec<ModelDefinition>,
-    /// Engines that every node should have, or every node of the pool that stands there.
-    pub engines: Vec<WantedEngine>,
-    /// Pools by name: the labels that make a node one of them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pools: BTreeMap<String, BTreeMap<String, String>>,
-    /// Which policy places, such as `scarcity` or `spread`.
-    #[serde(default)]
-    pub placement_policy: String,
-    /// Whether weights that were used longest ago may be removed when there is no room for others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub evict_weights: bool,
-    /// The address that `mirror:` sources are fetched beneath; absent when there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<String>,
-    /// How long the lease lasts, in seconds.
-    pub lease_ttl_seconds: u64,
-    /// How long agents are listened for before anything is placed, in seconds.
-    pub settle_seconds: u64,
 }
 
 /// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.

@@ -17,6 +17,7 @@ use crate::{
     },
     error::Code,
     id::KeyId,
+    terminal,
     units::Micros,
 };
 
@@ -80,7 +81,7 @@ pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
     if name.chars().count() > 128 {
         return wrong("it is longer than 128 characters");
     }
-    if name.chars().any(char::is_control) {
+    if terminal::line(name) != name {
         return wrong("it has a control character");
     }
     Ok(name)

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use self::beside::UsageBeside;
-use super::{admit::Admitted, call::Call, journal::Journal, upstreams::CallGuard};
+use super::{
+    admit::Admitted, call::Call, journal::Journal, overhead::Overhead, upstreams::CallGuard,
+};
 use crate::{
     api::openai::Usage,
     clock::Clock,
@@ -42,6 +44,8 @@ pub(super) struct Account {
     first_content: Option<Duration>,
     /// What the call has reserved: settled with what it used.
     admitted: Admitted,
+    /// Where the call is, for the numbers.
+    pub(super) overhead: Overhead,
     _counted: CallGuard,
 }
 
@@ -67,6 +71,7 @@ impl Account {
         Self {
             journal,
             meters,
+            overhead: Overhead::begin(Arc::clone(&clock), call.since),
             clock,
             call,
             payer,
@@ -124,7 +129,7 @@ impl Account {
         (is_whole || told.completion_tokens.0 >= self.pieces).then_some(told)
     }
 
-    fn record(&self) -> UsageRecord {
+    fn record(&self, now: Duration) -> UsageRecord {
         let told = self
             .usage
             .as_deref()
@@ -157,7 +162,7 @@ impl Account {
                 && (self.pieces > 0 || self.status.is_none()),
             status: status.as_u16(),
             started_at: at,
-            duration: self.clock.monotonic().saturating_sub(self.call.since),
+            duration: now.saturating_sub(self.call.since),
             time_to_first_token: self.first_content,
             level: self.payer.pass.key().level.clone(),
             cost: price.map(cost).unwrap_or_default(),
@@ -167,7 +172,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let record = self.record();
+        let (now, times) = self.overhead.end();
+        self.meters.overhead(times);
+        let record = self.record(now);
         self.admitted.used(&record);
         self.meters.call(&record);
         self.journal.push(record);

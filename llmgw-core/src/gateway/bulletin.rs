@@ -9,9 +9,9 @@ use crate::{
     route::{ModelRoute, Progress},
 };
 
-/// Where it is written. Nothing stands there while the call waits for no model.
-#[derive(Debug)]
-pub(super) struct Bulletin(watch::Sender<Option<String>>);
+/// Where it is written. Nothing stands there while the call waits for no model; nowhere when nobody reads it.
+#[derive(Debug, Default)]
+pub(super) struct Bulletin(Option<watch::Sender<Option<String>>>);
 
 /// Where it is read.
 pub(super) type Told = watch::Receiver<Option<String>>;
@@ -21,22 +21,24 @@ pub(super) type Told = watch::Receiver<Option<String>>;
 impl Bulletin {
     pub(super) fn new() -> (Self, Told) {
         let (bulletin, told) = watch::channel(None);
-        (Self(bulletin), told)
+        (Self(Some(bulletin)), told)
     }
 
     /// The call waits for this model, which is in this state.
     pub(super) fn waits(&self, route: &ModelRoute, state: &str) {
-        self.say(waits(route, state));
+        self.say(|| waits(route, state));
     }
 
     /// The model is there.
     pub(super) fn served(&self, route: &ModelRoute) {
-        self.say(format!("{} is ready: waiting for its answer", route.name));
+        self.say(|| format!("{} is ready: waiting for its answer", route.name));
     }
 
-    fn say(&self, words: String) {
+    fn say(&self, words: impl FnOnce() -> String) {
         // Nobody may be told until something stands here, and nobody may read it.
-        self.0.send_replace(Some(words));
+        if let Self(Some(bulletin)) = self {
+            bulletin.send_replace(Some(words()));
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! One client call: its name, its start, and what every answer says of it.
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Builder;
 
 use super::admit::Rates;
 use crate::{
@@ -39,12 +40,41 @@ pub(super) struct Trail {
 
 impl Call {
     pub(super) fn begin(clock: &dyn Clock) -> Self {
+        let started_at = clock.now();
         Self {
-            id: RequestId::generate(),
-            started_at: clock.now(),
+            id: new_id(started_at),
+            started_at,
             since: clock.monotonic(),
         }
     }
+}
+
+/// An id for a call that came in then. The system is asked for random bytes once for many ids: for each alone, it takes as
+/// long as all else that is done to name a call.
+fn new_id(at: Timestamp) -> RequestId {
+    let random = ENTROPY.with_borrow_mut(|entropy| {
+        if entropy.is_empty() {
+            entropy.resize(ID_ENTROPY * IDS_AT_ONCE, 0);
+            if getrandom::fill(entropy).is_err() {
+                entropy.clear();
+            }
+        }
+        let left = entropy.len().checked_sub(ID_ENTROPY)?;
+        let random = <[u8; ID_ENTROPY]>::try_from(entropy.get(left..)?).ok();
+        // No two ids get the same.
+        entropy.truncate(left);
+        random
+    });
+    let (Some(random), Ok(millis)) = (random, u64::try_from(at.0)) else {
+        return RequestId::generate();
+    };
+    let id = Builder::from_unix_timestamp_millis(millis, &random);
+    RequestId::from_uuid(id.into_uuid())
+}
+
+thread_local! {
+    /// Random bytes that no id has yet.
+    static ENTROPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 // === impl Trail ===
@@ -52,7 +82,7 @@ impl Call {
 impl Trail {
     pub(super) fn new(call: &Call, headers: &HeaderMap) -> Self {
         let given = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));
-        let ours = || HeaderValue::from_str(&call.id.to_string());
+        let ours = || HeaderValue::try_from(call.id.to_string());
         Self {
             request_id: match given {
                 Some(given) => given.clone(),
@@ -73,7 +103,13 @@ impl Trail {
 
     /// The model that answers, by its own name.
     pub(super) fn model(&mut self, name: &ModelName) {
-        self.model = HeaderValue::from_str(name.as_str()).ok();
+        if self
+            .model
+            .as_ref()
+            .is_none_or(|model| model != name.as_str())
+        {
+            self.model = HeaderValue::from_str(name.as_str()).ok();
+        }
     }
 
     /// The call was passed on to another model.
@@ -105,9 +141,12 @@ impl Trail {
         if let Some(fallback) = &self.fallback {
             headers.insert(FALLBACK, fallback.clone());
         }
-        if self.attempts > 0 {
-            headers.insert(ATTEMPTS, HeaderValue::from(self.attempts));
-        }
+        let attempts = match self.attempts {
+            0 => return,
+            1 => HeaderValue::from_static("1"),
+            more => HeaderValue::from(more),
+        };
+        headers.insert(ATTEMPTS, attempts);
     }
 }
 
@@ -124,6 +163,10 @@ const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");
 const REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replica");
 const FALLBACK: HeaderName = HeaderName::from_static("x-llmgw-fallback");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-llmgw-attempts");
+
+/// Random bytes of an id, of which its version takes some bits.
+const ID_ENTROPY: usize = 10;
+const IDS_AT_ONCE: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -145,5 +188,22 @@ mod tests {
         }
         let ours = Trail::new(&call, &HeaderMap::new()).request_id;
         assert_eq!(ours, call.id.to_string());
+    }
+
+    #[test]
+    fn ids_are_unlike_each_other_and_in_the_order_of_their_calls() {
+        let mut ids: Vec<RequestId> = (0..10_i64)
+            .flat_map(|millis| (0..100).map(move |_| new_id(Timestamp(millis))))
+            .collect();
+        for (millis, made) in ids.chunks(100).enumerate() {
+            let at = |id: &RequestId| id.as_uuid().as_u128() >> 80;
+            assert!(made.iter().all(|id| at(id) == millis as u128));
+            assert!(made.iter().all(|id| id.as_uuid().get_version_num() == 7));
+        }
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 1_000);
+        // A clock that was never set gives ids all the same.
+        assert_ne!(new_id(Timestamp(-1)), new_id(Timestamp(-1)));
     }
 }

@@ -12,8 +12,11 @@ use std::{
     },
 };
 
-use bytes::{Buf, BytesMut};
-use tokio::{io::ReadBuf, net::TcpStream};
+use bytes::{Buf, BufMut, BytesMut};
+use tokio::{
+    io::{Interest, ReadBuf},
+    net::TcpStream,
+};
 
 use super::{
     framing::{Fault, Framing, HeadBounds},
@@ -97,7 +100,7 @@ impl Door {
         let before = buffer.filled().len();
         if self.held.is_empty() {
             // As a rule, all of it passes where it is.
-            if stream.try_read_buf(buffer)? == 0 {
+            if read(stream, buffer)? == 0 {
                 return Ok(true);
             }
             let came = buffer.filled().get(before..).unwrap_or_default();
@@ -109,7 +112,7 @@ impl Door {
             return Ok(scan.passed > 0);
         }
         self.held.reserve(READ);
-        if stream.try_read_buf(&mut self.held)? == 0 {
+        if read(stream, &mut self.held)? == 0 {
             return Ok(true);
         }
         let scan = self.framing.scan(&self.held);
@@ -173,6 +176,22 @@ impl Porter {
         // One assignment: it is right after any panic.
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads what is there. Where that leaves room, there is no more: the runtime is told so, and the next read waits for
+/// the next bytes instead of asking the system for them in vain.
+fn read(stream: &TcpStream, buffer: &mut impl BufMut) -> io::Result<usize> {
+    let room = buffer.chunk_mut().len();
+    let mut came = 0;
+    let read = stream.try_io(Interest::READABLE, || {
+        came = stream.try_read_buf(buffer)?;
+        if came == 0 || came == room {
+            return Ok(());
+        }
+        // What arrives from here on makes the socket ready anew.
+        Err(io::ErrorKind::WouldBlock.into())
+    });
+    if came > 0 { Ok(came) } else { read.map(|()| 0) }
 }
 
 /// What hyper reads where a client's request can't be: after it, hyper reads no more and closes the connection.

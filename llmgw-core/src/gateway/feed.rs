@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -15,7 +15,10 @@ use super::{
     sse::Splitter,
     wire::Exchange,
 };
-use crate::error::{Chain, Code};
+use crate::{
+    error::{Chain, Code},
+    metrics::Stage,
+};
 
 /// The events of one answer. Only whole events are passed on, so that what ends a broken stream can stand
 /// behind them.
@@ -87,7 +90,11 @@ impl Feed {
             self.state = State::Over;
             return Poll::Ready(Ok(()));
         };
-        let piece = ready!(exchange.poll_chunk(cx));
+        let Poll::Ready(piece) = exchange.poll_chunk(cx) else {
+            account.overhead.wait_for_engine();
+            return Poll::Pending;
+        };
+        account.overhead.enter(Stage::Respond);
         let ended = match piece {
             Some(Ok(piece)) => {
                 self.splitter.push(piece);

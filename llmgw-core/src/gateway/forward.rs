@@ -26,17 +26,18 @@ use super::{
 use crate::{
     error::{Chain, Code},
     gateway::GatewayConfig,
+    metrics::Stage,
     route::ModelRoute,
 };
 
 /// A call as the engine gets it.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     pub(super) path: &'static str,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: &'a HeaderMap,
     pub(super) body: Spliced,
     /// The model as the client calls it.
-    pub(super) model: String,
+    pub(super) model: &'a str,
     pub(super) strip_usage: bool,
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
@@ -57,7 +58,7 @@ pub(super) struct Forward<'a> {
     pub(super) config: &'a GatewayConfig,
     pub(super) upstreams: &'a Arc<Upstreams>,
     pub(super) route: &'a ModelRoute,
-    pub(super) outgoing: &'a Outgoing,
+    pub(super) outgoing: &'a Outgoing<'a>,
 }
 
 /// Why an attempt came to nothing.
@@ -80,7 +81,7 @@ enum Connection {
 
 // === impl Outgoing ===
 
-impl Outgoing {
+impl Outgoing<'_> {
     /// The headers that an engine gets. A short list of those that pass, not of those that don't: what a client
     /// may say to an engine is in the body.
     pub(super) fn headers(client: &HeaderMap, trail: &Trail) -> HeaderMap {
@@ -133,6 +134,7 @@ impl Forward<'_> {
         let mut deaths = 0;
         let mut last: Option<Refusal> = None;
         loop {
+            account.overhead.enter(Stage::Pick);
             let load = match pick(self.route, &tried, self.upstreams, &self.outgoing.prompt) {
                 Ok(load) => load,
                 Err(none) => return Err(last.unwrap_or_else(|| none.into())),
@@ -194,6 +196,7 @@ impl Forward<'_> {
         connection: Connection,
         account: &mut Account,
     ) -> Result<Answer, Failure> {
+        account.overhead.enter(Stage::Send);
         let upstream = load.upstream();
         let kept = match connection {
             Connection::Any => upstream.take(self.config.upstream_idle),
@@ -209,15 +212,16 @@ impl Forward<'_> {
         let died = |how: String| Failure::Died { how, reused };
         let request = self.request(&upstream.host);
         let response = wire
-            .send(request)
+            .send(request, || account.overhead.wait_for_engine())
             .await
             .map_err(|error| died(Chain(&error).to_string()))?;
+        account.overhead.enter(Stage::Respond);
         let (head, body) = response.into_parts();
         let exchange = Exchange::new(wire, body, load);
         if !is_events(&head) {
             return Ok(Answer::Unary(Box::new(head), exchange));
         }
-        let rewriter = EventRewriter::new(&self.outgoing.model, self.outgoing.strip_usage);
+        let rewriter = EventRewriter::new(self.outgoing.model, self.outgoing.strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
         let mut feed = Feed::new(exchange, rewriter, limit);
         match feed.begin(account).await {
@@ -233,7 +237,7 @@ impl Forward<'_> {
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = http::Uri::from_static(self.outgoing.path);
         let headers = request.headers_mut();
-        *headers = self.outgoing.headers.clone();
+        headers.clone_from(self.outgoing.headers);
         headers.insert(header::HOST, host.clone());
         request
     }

@@ -121,14 +121,25 @@ impl Inspected {
 
     /// The body as the engine gets it, which knows the model as `name`.
     pub(super) fn for_engine(&self, name: &ModelName) -> Spliced {
-        let quoted = format!("\"{name}\"");
-        let mut edits = vec![Edit {
-            range: self.model_at.clone(),
-            with: Bytes::from(quoted),
-        }];
+        let mut edits = Vec::with_capacity(2);
+        if !self.names(name) {
+            edits.push(Edit {
+                range: self.model_at.clone(),
+                with: Bytes::from(format!("\"{name}\"")),
+            });
+        }
         edits.extend(self.ask_usage.clone());
         edits.sort_by_key(|edit| edit.range.start);
         Spliced::new(&self.text, &edits)
+    }
+
+    /// Whether the body names this model, and writes it as it is.
+    fn names(&self, name: &ModelName) -> bool {
+        let written = self.text.get(self.model_at.clone()).unwrap_or_default();
+        written
+            .strip_prefix(b"\"")
+            .and_then(|written| written.strip_suffix(b"\""))
+            == Some(name.as_str().as_bytes())
     }
 }
 

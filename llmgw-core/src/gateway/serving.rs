@@ -13,7 +13,7 @@ use super::{
     Shared,
     account::Account,
     authorise::may_use,
-    bulletin::{Bulletin, Told},
+    bulletin::Bulletin,
     call::Trail,
     forward::{Answer, Forward, Outgoing},
     identify::Caller,
@@ -23,7 +23,7 @@ use super::{
     resolve::Waking,
     respond::{self, AnswerBody},
 };
-use crate::{error::Code, route::ModelRoute};
+use crate::{error::Code, metrics::Stage, route::ModelRoute};
 
 /// A call on its way to an engine.
 #[derive(Debug)]
@@ -38,7 +38,6 @@ pub(super) struct Serving {
     trail: Trail,
     account: Option<Account>,
     bulletin: Bulletin,
-    told: Told,
 }
 
 // === impl Serving ===
@@ -53,7 +52,6 @@ impl Serving {
         trail: Trail,
         account: Account,
     ) -> Self {
-        let (bulletin, told) = Bulletin::new();
         Self {
             shared: Arc::clone(shared),
             path,
@@ -63,8 +61,7 @@ impl Serving {
             route,
             trail,
             account: Some(account),
-            bulletin,
-            told,
+            bulletin: Bulletin::default(),
         }
     }
 
@@ -82,12 +79,13 @@ impl Serving {
 
     /// The same; but once the call waits for its model, the answer begins with comments on that.
     pub(super) async fn tell(
-        self,
+        mut self,
         trail: &mut Trail,
         interval: Duration,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let told = self.told.clone();
-        let mut waits = self.told.clone();
+        let (bulletin, told) = Bulletin::new();
+        self.bulletin = bulletin;
+        let mut waits = told.clone();
         let cut = self.shared.cut.clone().cancelled_owned();
         let mut work = Box::pin(self.run());
         tokio::select! {
@@ -199,14 +197,18 @@ impl Serving {
             deadline,
             bulletin,
         };
+        if route.endpoints.is_empty() {
+            account.overhead.enter(Stage::Queue);
+        }
         let route = waking.awake(Arc::clone(route), &caller.tenant()).await?;
+        account.overhead.enter(Stage::Pick);
         // 6. pick, and 7. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,
-            headers: headers.clone(),
+            headers,
             body: asked.for_engine(&route.name),
             strip_usage: !asked.asked_usage,
-            model: asked.model.clone(),
+            model: &asked.model,
             prompt: asked.prompt(&shared.prompt_key, &route.name),
         };
         let forward = Forward {

@@ -74,16 +74,22 @@ impl Wire {
         !self.ended && self.sender.is_ready()
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer. `waits` is called whenever the engine is waited for: once
+    /// the system has of the request what it takes at once.
     pub(super) async fn send(
         &mut self,
         request: Request<Spliced>,
+        mut waits: impl FnMut(),
     ) -> hyper::Result<Response<Incoming>> {
         let mut answer = pin!(self.sender.send_request(request));
         let (connection, ended) = (&mut self.connection, &mut self.ended);
         poll_fn(|cx| {
             drive(connection, ended, cx);
-            answer.as_mut().poll(cx)
+            let polled = answer.as_mut().poll(cx);
+            if polled.is_pending() {
+                waits();
+            }
+            polled
         })
         .await
     }

@@ -1,14 +1,20 @@
 //! What the gateway counts while it answers.
 
 use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry,
+};
 
-use super::{named, registered, text};
+use super::{
+    named,
+    overhead::{OverheadMeters, OverheadTimes},
+    registered, text,
+};
 use crate::{cluster::account::UsageRecord, id::ModelName, units::Tokens};
 
 /// The gateway's numbers; see [the table](super).
@@ -19,13 +25,27 @@ pub struct GatewayMeters {
     duration: HistogramVec,
     first_token: HistogramVec,
     inter_token: HistogramVec,
+    overhead: OverheadMeters,
     tokens: IntCounterVec,
     in_flight: IntGauge,
     received: IntCounter,
     journal: IntGauge,
     lost: IntCounter,
-    /// Models with numbers, and the statuses that they have been counted under.
-    counted: Mutex<BTreeSet<(ModelName, u16)>>,
+    /// Models with numbers.
+    counted: RwLock<BTreeMap<ModelName, Arc<OfModel>>>,
+}
+
+/// The numbers of one model: to find each by its labels for each call takes longer than to count.
+#[derive(Debug)]
+struct OfModel {
+    duration: Histogram,
+    // Made with the first of it: nothing is shown of what never was.
+    first_token: OnceLock<Histogram>,
+    inter_token: OnceLock<Histogram>,
+    /// By [kind](KINDS).
+    tokens: [OnceLock<IntCounter>; KINDS.len()],
+    /// By status.
+    requests: Mutex<Vec<(u16, IntCounter)>>,
 }
 
 /// What the gateway is doing at the moment of a scrape.
@@ -78,6 +98,7 @@ impl GatewayMeters {
                 "The mean time between the tokens of a call.",
                 &BETWEEN_TOKENS,
             ),
+            overhead: OverheadMeters::new(&registry),
             tokens: counters(
                 "llmgw_tokens_total",
                 "Tokens, as the engines count them.",
@@ -96,63 +117,100 @@ impl GatewayMeters {
                 "llmgw_usage_journal_lost_total",
                 "Usage records that were lost: a gap in the accounts.",
             ),
-            counted: Mutex::default(),
+            counted: RwLock::default(),
             registry,
         }
     }
 
     /// Takes a call that is over.
     pub fn call(&self, record: &UsageRecord) {
-        let model = record.model.as_str();
-        let mut buffer = [0; 3];
-        let code = digits(record.status, &mut buffer);
-        self.requests.with_label_values(&[model, code]).inc();
-        let seconds = record.duration.as_secs_f64();
-        self.duration.with_label_values(&[model]).observe(seconds);
+        let model = self.of(&record.model);
+        let mut requests = model.lock();
+        match requests.iter().find(|(status, _)| *status == record.status) {
+            Some((_, counter)) => counter.inc(),
+            None => {
+                let mut buffer = [0; 3];
+                let labels = [record.model.as_str(), digits(record.status, &mut buffer)];
+                let counter = self.requests.with_label_values(&labels);
+                counter.inc();
+                requests.push((record.status, counter));
+            }
+        }
+        drop(requests);
+        model.duration.observe(record.duration.as_secs_f64());
         if let Some(first) = record.time_to_first_token {
-            let seconds = first.as_secs_f64();
-            self.first_token
-                .with_label_values(&[model])
-                .observe(seconds);
+            let labels = [record.model.as_str()];
+            let of = |family: &HistogramVec| family.with_label_values(&labels);
+            model
+                .first_token
+                .get_or_init(|| of(&self.first_token))
+                .observe(first.as_secs_f64());
             if let Some(seconds) = between_tokens(record.duration, first, record.completion_tokens)
             {
-                self.inter_token
-                    .with_label_values(&[model])
+                model
+                    .inter_token
+                    .get_or_init(|| of(&self.inter_token))
                     .observe(seconds);
             }
         }
-        for (kind, tokens) in [
-            ("prompt", record.prompt_tokens),
-            ("cached", record.cached_tokens),
-            ("completion", record.completion_tokens),
-        ] {
+        let counts = [
+            record.prompt_tokens,
+            record.cached_tokens,
+            record.completion_tokens,
+        ];
+        for ((kind, counter), tokens) in KINDS.iter().zip(&model.tokens).zip(counts) {
             if tokens.0 > 0 {
-                self.tokens
-                    .with_label_values(&[model, kind])
+                let labels = [record.model.as_str(), kind];
+                counter
+                    .get_or_init(|| self.tokens.with_label_values(&labels))
                     .inc_by(tokens.0);
             }
         }
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        if !counted.contains(&(record.model.clone(), record.status)) {
-            counted.insert((record.model.clone(), record.status));
+    }
+
+    /// Takes what of a call's time was the gateway's own.
+    pub fn overhead(&self, times: &OverheadTimes) {
+        self.overhead.observe(times);
+    }
+
+    /// The numbers of a model.
+    fn of(&self, model: &ModelName) -> Arc<OfModel> {
+        let counted = self.counted.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = counted.get(model) {
+            return Arc::clone(known);
         }
+        drop(counted);
+        let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
+        let made = counted.entry(model.clone()).or_insert_with(|| {
+            let labels = [model.as_str()];
+            Arc::new(OfModel {
+                duration: self.duration.with_label_values(&labels),
+                first_token: OnceLock::new(),
+                inter_token: OnceLock::new(),
+                tokens: Default::default(),
+                requests: Mutex::default(),
+            })
+        });
+        Arc::clone(made)
     }
 
     /// Forgets the numbers of models that `is_known` does not know.
     pub fn keep(&self, is_known: impl Fn(&ModelName) -> bool) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.retain(|(model, status)| {
+        let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
+        counted.retain(|model, numbers| {
             let keep = is_known(model);
             if !keep {
                 let name = model.as_str();
-                let mut buffer = [0; 3];
-                let code = digits(*status, &mut buffer);
-                // One that was never counted there is not there: nothing to remove.
-                drop(self.requests.remove_label_values(&[name, code]));
+                for (status, _) in &*numbers.lock() {
+                    let mut buffer = [0; 3];
+                    let code = digits(*status, &mut buffer);
+                    // One that was never counted there is not there: nothing to remove.
+                    drop(self.requests.remove_label_values(&[name, code]));
+                }
                 for times in [&self.duration, &self.first_token, &self.inter_token] {
                     drop(times.remove_label_values(&[name]));
                 }
-                for kind in ["prompt", "cached", "completion"] {
+                for kind in KINDS {
                     drop(self.tokens.remove_label_values(&[name, kind]));
                 }
             }
@@ -180,6 +238,15 @@ impl Default for GatewayMeters {
     }
 }
 
+// === impl OfModel ===
+
+impl OfModel {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u16, IntCounter)>> {
+        // A list that is only added to is right after any panic.
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The mean time between tokens; `None` where there are not two.
 fn between_tokens(duration: Duration, first: Duration, tokens: Tokens) -> Option<f64> {
     let gaps = u32::try_from(tokens.0).ok()?.checked_sub(1)?;
@@ -199,6 +266,8 @@ fn digits(status: u16, buffer: &mut [u8; 3]) -> &str {
     std::str::from_utf8(buffer).unwrap_or("000")
 }
 
+/// Kinds of tokens, in the order in which they are counted.
+const KINDS: [&str; 3] = ["prompt", "cached", "completion"];
 /// Seconds; from an embedding to an hour of reasoning.
 const ANSWERS: [f64; 14] = [
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,

@@ -41,7 +41,7 @@ use std::{
 
 use async_trait::async_trait;
 use sqlx::{
-    Sqlite, Transaction,
+    QueryBuilder, Sqlite, Transaction,
     sqlite::{
         SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
     },
@@ -329,22 +329,30 @@ impl Store for SqliteStore {
         }
         let doing = "appending usage";
         let mut transaction = self.begin(doing).await?;
-        for record in records {
-            sqlx::query(APPEND)
-                .bind(record.request.as_uuid())
-                .bind(record.key.as_uuid())
-                .bind(record.model.as_str())
-                .bind(record.replica.map(|replica| replica.as_uuid()))
-                .bind(rows::count(record.prompt_tokens))
-                .bind(rows::count(record.cached_tokens))
-                .bind(rows::count(record.completion_tokens))
-                .bind(record.estimated)
-                .bind(record.status)
-                .bind(record.started_at.0)
-                .bind(rows::micros(record.duration))
-                .bind(record.time_to_first_token.map(rows::micros))
-                .bind(record.level.to_string())
-                .bind(record.cost.0.max(0))
+        // Each statement goes to the thread of the connection and back, which costs more than a row does.
+        for chunk in records.chunks(CHUNK) {
+            let mut insert = QueryBuilder::<Sqlite>::new(APPEND);
+            insert.push_values(chunk, |mut row, record| {
+                row.push_bind(record.request.as_uuid())
+                    .push_bind(record.key.as_uuid())
+                    .push_bind(record.model.as_str())
+                    .push_bind(record.replica.map(|replica| replica.as_uuid()))
+                    .push_bind(rows::count(record.prompt_tokens))
+                    .push_bind(rows::count(record.cached_tokens))
+                    .push_bind(rows::count(record.completion_tokens))
+                    .push_bind(record.estimated)
+                    .push_bind(record.status)
+                    .push_bind(record.started_at.0)
+                    .push_bind(rows::micros(record.duration))
+                    .push_bind(record.time_to_first_token.map(rows::micros))
+                    .push_bind(record.level.to_string())
+                    .push_bind(record.cost.0.max(0));
+            });
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert
+                .build()
+                // One of another length would push others out of the cache of statements.
+                .persistent(chunk.len() == CHUNK)
                 .execute(&mut *transaction)
                 .await
                 .map_err(self.failed(doing))?;
@@ -517,9 +525,10 @@ const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
         status, started_at, duration, time_to_first_token, level, cost
-    )
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-    ON CONFLICT DO NOTHING";
+    ) ";
+
+/// Rows of usage that are written with one statement.
+const CHUNK: usize = 128;
 
 const KEYS: &str = "
     SELECT id, name, hash, created_at, level, expires_at, limits

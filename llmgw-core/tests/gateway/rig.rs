@@ -11,7 +11,7 @@ use llmgw_core::{
     clock::{Clock, RuntimeClock, Timestamp},
     cluster::{account::ApiKey, tenancy::PriceList},
     control::Activation,
-    gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable},
+    gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable, Numbers},
     id::{KeyId, ModelName},
     keys::{HashingKey, KeyRing},
     route::{Endpoint, ModelRoute, Progress, RouteTable, Waiting},
@@ -31,6 +31,7 @@ pub(crate) struct Rig {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) faults: Faults,
     pub(crate) load: LoadTable,
+    pub(crate) numbers: Numbers,
     pub(crate) shutdown: CancellationToken,
     pub(crate) cut: CancellationToken,
     pub(crate) served: JoinHandle<Drained>,
@@ -64,7 +65,15 @@ impl Rig {
     }
 
     pub(crate) async fn with(config: GatewayConfig, endpoints: Vec<Endpoint>) -> Self {
-        let clock = clock();
+        Self::on(clock(), config, endpoints).await
+    }
+
+    /// The same by another clock.
+    pub(crate) async fn on(
+        clock: Arc<dyn Clock>,
+        config: GatewayConfig,
+        endpoints: Vec<Endpoint>,
+    ) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&clock)));
         Self::beside(store, clock, config, endpoints).await
     }
@@ -97,6 +106,7 @@ impl Rig {
             clock,
         });
         let load = gateway.load();
+        let numbers = gateway.numbers();
         let cut = gateway.cut();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -109,6 +119,7 @@ impl Rig {
             store,
             faults,
             load,
+            numbers,
             shutdown,
             cut,
             served,

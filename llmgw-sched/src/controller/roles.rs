@@ -162,6 +162,7 @@ impl Catalog for ControllerHandle {
             },
             placed,
             report,
+            attention: views::held_up(&snapshot, model.name(), now),
         })
     }
 
@@ -385,7 +386,7 @@ impl ControllerHandle {
             let replicas = views::replicas(&shared.snapshot(), Some(&name), None, now);
             Ok(Replaced {
                 replaced: name,
-                stale: replicas.iter().filter(|replica| replica.stale).count(),
+                stale: views::stale(&replicas),
             })
         })
         .await

@@ -97,6 +97,7 @@ fn alone() -> ControllerConfig {
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     }

@@ -12,7 +12,7 @@ use llmgw_core::{
     api::{
         admin::{
             Added, CollectRequest, EngineView, Explanation, JobView, ModelView, NodeView,
-            OrphanView, Removed, Replaced, ReplicaView, Retried, SettingsView, Summary,
+            OrphanView, Removed, Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -22,6 +22,7 @@ use llmgw_core::{
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled, TokenRequest, TokenRevoked, TokenView,
         },
+        settings::SettingsView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
     cluster::{account::Role, audit::AuditEntry, capacity::Capacity, catalog::ModelDefinition},

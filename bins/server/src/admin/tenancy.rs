@@ -1,12 +1,10 @@
 //! `keys`, `tenants`, `prices`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
 
-use axum::{
-    Json,
-    extract::{Path, Query},
-};
+use axum::{Json, extract::Query};
 use llmgw_core::{
     api::{
-        admin::{JobView, SettingsView},
+        admin::JobView,
+        settings::SettingsView,
         tenancy::{
             CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
         },
@@ -23,7 +21,7 @@ use llmgw_core::{
 use serde::Deserialize;
 
 use super::{
-    body::{NoBody, SmallBody},
+    body::{Named, NoBody, SmallBody},
     caller::Asked,
     refusal::Refusal,
 };
@@ -50,7 +48,7 @@ pub(super) async fn create_key(
 
 pub(super) async fn revoke_key(
     Asked(control): Asked,
-    Path(id): Path<String>,
+    Named(id): Named,
     NoBody: NoBody,
 ) -> Result<Json<Revoked>, Refusal> {
     let revoked: KeyId = id
@@ -80,7 +78,7 @@ pub(super) async fn limit_level(
 
 pub(super) async fn remove_level(
     Asked(control): Asked,
-    Path(path): Path<String>,
+    Named(path): Named,
     NoBody: NoBody,
 ) -> Result<Json<LevelRemoved>, Refusal> {
     let removed: LevelPath = path

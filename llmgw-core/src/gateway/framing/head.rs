@@ -1,6 +1,7 @@
 //! One head of a request, whole: what is wrong with it, and how long its body is.
 
-use http::{HeaderName, StatusCode, Uri};
+use http::{StatusCode, Uri};
+use memchr::memchr;
 
 use super::{malformed, too_large};
 use crate::{error::Code, gateway::refusal::Refusal, units::Bytes};
@@ -110,18 +111,32 @@ fn request_line(line: &[u8]) -> Result<u8, Refusal> {
     {
         return Err(malformed("the method is not one"));
     }
-    let is_plain = target.iter().all(u8::is_ascii_graphic);
-    if !is_plain || Uri::try_from(target).is_err() {
+    if !is_path(target) {
         return Err(malformed("the path has characters that no path has"));
     }
     Ok(version)
+}
+
+/// Whether a target can be read as one. Most can be seen to be without reading them as one.
+fn is_path(target: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(byte);
+    if target.first() == Some(&b'/') && target.iter().all(is_plain) {
+        return true;
+    }
+    target.iter().all(u8::is_ascii_graphic) && Uri::try_from(target).is_ok()
 }
 
 fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     if line.first().is_some_and(|byte| is_blank(*byte)) {
         return Err(malformed("a header is folded over several lines"));
     }
-    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+    // As a rule, what ends the name is the colon.
+    let name_end = line.iter().position(|byte| !is_token(*byte));
+    let colon = match name_end {
+        Some(end) if line.get(end) == Some(&b':') => Some(end),
+        _ => memchr(b':', line),
+    };
+    let Some(colon) = colon else {
         return Err(malformed("a header has no colon"));
     };
     let (name, value) = line.split_at(colon);
@@ -130,15 +145,13 @@ fn header(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
             "the name of a header is longer than {MAX_NAME} bytes"
         )));
     }
-    if !name.iter().all(|byte| is_token(*byte)) || HeaderName::from_bytes(name).is_err() {
+    if name.is_empty() || name_end != Some(colon) {
         return Err(malformed(
             "the name of a header has a character that none has",
         ));
     }
     let value = value.get(1..).unwrap_or_default();
-    // Tabs, visible characters, and what is not ASCII; no NUL, no lone carriage return.
-    let allowed = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-    if !value.iter().all(allowed) {
+    if has_control(value) {
         return Err(malformed("a header has a control character"));
     }
     Ok((name, trimmed(value)))
@@ -173,6 +186,10 @@ impl Told {
     }
 
     fn length(self, minor_version: u8) -> Result<Length, Refusal> {
+        // RFC 9112, section 3.2.
+        if minor_version > 0 && self.hosts == 0 {
+            return Err(malformed("the request names no host"));
+        }
         match (self.length, self.chunked) {
             (Some(_), true) => Err(malformed("the body has a length, and comes in chunks")),
             (None, true) if minor_version == 0 => {
@@ -210,7 +227,7 @@ impl<'a> Iterator for Lines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let newline = memchr::memchr(b'\n', self.0)?;
+        let newline = memchr(b'\n', self.0)?;
         let (line, rest) = self.0.split_at(newline + 1);
         self.0 = rest;
         line.strip_suffix(b"\r\n")
@@ -219,7 +236,14 @@ impl<'a> Iterator for Lines<'a> {
 
 /// A character of a method or of a header's name (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    TOKEN[usize::from(byte)]
+}
+
+/// Whether a header's value has other than tabs, visible characters, and what is not ASCII: NUL, a lone carriage return.
+fn has_control(value: &[u8]) -> bool {
+    // To the end, whatever was found: so the processor looks at many at once.
+    let has = |has: bool, byte: &u8| has | ((*byte < b' ') & (*byte != b'\t')) | (*byte == 0x7f);
+    value.iter().fold(false, has)
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -240,9 +264,58 @@ fn trimmed(mut value: &[u8]) -> &[u8] {
     value
 }
 
+/// Looked up, because it is asked for each byte of each name.
+const TOKEN: [bool; 256] = {
+    let mut token = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        token[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut index = 0;
+    while index < others.len() {
+        token[others[index] as usize] = true;
+        index += 1;
+    }
+    token
+};
+
 /// A path names one of a dozen endpoints, or a model.
 const MAX_LINE: usize = 8 << 10;
 const MAX_METHOD: usize = 32;
 const MAX_NAME: usize = 256;
 /// More than any disk holds; hyper keeps the largest numbers for itself.
 const MAX_LENGTH: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_passes_by_a_short_look_passes_by_a_long_one(
+            target in prop_oneof!["/[ -~]{0,12}", "[/a-zA-Z0-9._~-]{0,12}", "[\\x00-\\xff]{0,8}"],
+        ) {
+            let target = target.as_bytes();
+            let by_long = target.iter().all(u8::is_ascii_graphic) && Uri::try_from(target).is_ok();
+            prop_assert_eq!(is_path(target), by_long);
+        }
+
+        #[test]
+        fn names_are_those_of_headers_and_values_have_no_controls(
+            name in prop_oneof!["[!-~]{0,8}", "[a-zA-Z-]{0,8}", "[\\x00-\\xff]{0,4}"],
+            value in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            prop_assume!(!name.contains(':'));
+            let line = [name.as_bytes(), b":", &value].concat();
+            let is_blank = name.starts_with([' ', '\t']);
+            let is_name = HeaderName::from_bytes(name.as_bytes()).is_ok();
+            let is_value = value.iter().all(|byte| *byte == b'\t' || *byte >= b' ' && *byte != 0x7f);
+            prop_assert_eq!(header(&line).is_ok(), is_name && is_value && !is_blank);
+        }
+    }
+}

@@ -22,6 +22,7 @@ use crate::{
         rewrite::{AnswerRewriter, Output},
         wire::Exchange,
     },
+    metrics::Stage,
 };
 
 /// What bounds the answer.
@@ -57,13 +58,13 @@ pub(in crate::gateway) async fn unary(
 ) -> Result<Response<AnswerBody>, Refusal> {
     let mut idle = Idle::new(bounds.idle);
     if !head.status.is_success() {
-        return Err(engine_error(&head, &mut exchange, &mut idle).await);
+        return Err(engine_error(&head, &mut exchange, &mut idle, account.as_mut()).await);
     }
     let mut rewriter = AnswerRewriter::new(model);
     let mut out = Output::default();
     let mut whole = false;
     while !whole && out.len() <= bounds.hold {
-        match poll_fn(|cx| poll_piece(&mut exchange, &mut idle, cx)).await? {
+        match poll_fn(|cx| poll_piece(&mut exchange, &mut idle, account.as_mut(), cx)).await? {
             Some(piece) => rewriter.feed(piece, &mut out),
             None => whole = true,
         }
@@ -99,11 +100,16 @@ pub(in crate::gateway) async fn unary(
 }
 
 /// Reads an engine's error, a bounded part of it, and puts it into the shape that clients read.
-async fn engine_error(head: &response::Parts, exchange: &mut Exchange, idle: &mut Idle) -> Refusal {
+async fn engine_error(
+    head: &response::Parts,
+    exchange: &mut Exchange,
+    idle: &mut Idle,
+    mut account: Option<&mut Account>,
+) -> Refusal {
     let mut body = Output::default();
     while body.len() < ERROR_BODY {
         // An error that breaks off is an error still.
-        match poll_fn(|cx| poll_piece(exchange, idle, cx)).await {
+        match poll_fn(|cx| poll_piece(exchange, idle, account.as_deref_mut(), cx)).await {
             Ok(Some(piece)) => body.push(piece),
             Ok(None) | Err(_) => break,
         }
@@ -119,9 +125,17 @@ async fn engine_error(head: &response::Parts, exchange: &mut Exchange, idle: &mu
 fn poll_piece(
     exchange: &mut Exchange,
     idle: &mut Idle,
+    account: Option<&mut Account>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, Refusal>> {
-    match exchange.poll_chunk(cx) {
+    let polled = exchange.poll_chunk(cx);
+    if let Some(account) = account {
+        match polled {
+            Poll::Ready(_) => account.overhead.enter(Stage::Respond),
+            Poll::Pending => account.overhead.wait_for_engine(),
+        }
+    }
+    match polled {
         Poll::Ready(piece) => {
             idle.touch();
             Poll::Ready(piece.transpose().map_err(|error| {
@@ -155,7 +169,8 @@ impl Rest {
             let piece = if cut {
                 Err(Refusal::shutting_down())
             } else {
-                ready!(poll_piece(&mut self.exchange, &mut self.idle, cx))
+                let account = self.account.as_mut();
+                ready!(poll_piece(&mut self.exchange, &mut self.idle, account, cx))
             };
             match piece {
                 Ok(Some(piece)) => {

@@ -18,7 +18,7 @@ use crate::{
     api::{
         admin::{
             Explanation, JobView, ModelView, NodeView, Origin, OrphanView, ProfileView, Replaced,
-            ReplicaView, SettingsView, Summary,
+            ReplicaView, Summary,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -26,6 +26,7 @@ use crate::{
             LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
             Scaled, TokenView,
         },
+        settings::SettingsView,
         usage::{PriceRequest, UsageBy, UsageView},
         whatif::{Change, Outcome, Snapshot},
     },
@@ -277,6 +278,7 @@ impl Catalog for MemoryControl {
         let report = trial(&state.ordered_nodes(), &kept.model);
         let view = state.view(kept);
         Ok(Explanation {
+            attention: Vec::new(),
             model: view.name.clone(),
             placed: satisfied(&view),
             replicas: state.of(&view.name).map(|replica| replica.id).collect(),
@@ -533,6 +535,8 @@ impl Settings for MemoryControl {
             engines: super::orders::settings_engines(),
             pools: state.pools.by_name().clone(),
             placement_policy: "scarcity".to_owned(),
+            scaling: None,
+            queue: None,
             evict_weights: false,
             mirror: None,
             lease_ttl_seconds: 10,

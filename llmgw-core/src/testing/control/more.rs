@@ -131,7 +131,7 @@ pub(super) async fn what_is_not_listed_is_not_collected(
 
 pub(super) async fn keys_that_cannot_be_are_refused(control: &Control) -> Result<(), Violation> {
     let before = keys(control).await?;
-    for name in ["", "   ", "a\nb", &"x".repeat(129)] {
+    for name in ["", "   ", "a\nb", "a\u{202e}b", &"x".repeat(129)] {
         refused(
             "a key's name can be read",
             Code::InvalidRequest,

@@ -322,7 +322,11 @@ pub(super) async fn a_hold_stands_until_it_is_lifted(control: &Control) -> Resul
         scope: HoldScope::Node(NodeId::generate()),
         ..place("", None)
     };
-    for wrong in [nobody, place(" ", None), place("here", Some(0))] {
+    let turned = HoldRequest {
+        reason: "new\u{202e}roolf".to_owned(),
+        ..place("here", None)
+    };
+    for wrong in [nobody, place(" ", None), place("here", Some(0)), turned] {
         refused(
             "a hold that can't be is refused",
             Code::InvalidRequest,

@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod accounts;
 mod answer;
 mod logs;
 mod ordering;
@@ -33,7 +34,7 @@ use crate::{
     api::{
         admin::{
             Added, CollectRequest, Explanation, JobView, ModelView, NodeView, OrphanView, Removed,
-            Replaced, ReplicaView, Retried, Summary, UsageBy, UsageView,
+            Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -45,10 +46,9 @@ use crate::{
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
-    control::{Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage},
+    control::{Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage},
     error::Code,
     id::ModelName,
-    units::Span,
 };
 
 /// The control roles of a control plane that is asked over its admin API.
@@ -308,19 +308,6 @@ impl Fleet for AdminClient {
         let json = body("the question", &WhatIf { changes })?;
         self.ask(Method::POST, self.route(&["plan"]), Some(json))
             .await
-    }
-}
-
-#[async_trait]
-impl Accounts for AdminClient {
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
-        let mut url = self.route(&["usage"]);
-        if let Some(by) = by.as_str() {
-            url.query_pairs_mut().append_pair("by", by);
-        }
-        url.query_pairs_mut()
-            .append_pair("since", &Span(since).to_string());
-        self.ask(Method::GET, url, None).await
     }
 }
 

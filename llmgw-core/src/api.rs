@@ -10,4 +10,5 @@ pub mod openai;
 pub mod orders;
 pub mod settings;
 pub mod tenancy;
+pub mod usage;
 pub mod whatif;

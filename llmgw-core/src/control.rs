@@ -4,6 +4,7 @@
 //! Python and the admin API hold a [`Control`] and never know which. [`Activation`] is how the gateway asks for
 //! a model that nothing serves.
 
+mod accounts;
 mod acting;
 mod capacities;
 mod engines;
@@ -16,11 +17,12 @@ mod nodes;
 mod operators;
 mod tenancy;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 
 pub use self::{
+    accounts::{Accounts, check_price},
     acting::{Acting, Actor},
     capacities::{Capacities, check_measurement},
     engines::{Engines, check_choice, check_unchoosing, not_chosen},
@@ -35,15 +37,14 @@ pub use self::{
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
     tenancy::{
-        Tenancy, check_key, check_key_name, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, unknown_level,
+        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_level,
+        check_new_level, key_view, level_views, spending_quotas, unknown_level,
     },
 };
 use crate::{
     api::{
         admin::{
             Explanation, JobView, ModelView, NodeView, OrphanView, Replaced, ReplicaView, Summary,
-            UsageBy, UsageView,
         },
         decision::Decision,
         frozen::Thawed,
@@ -72,7 +73,7 @@ pub struct Control {
     pub fleet: Arc<dyn Fleet>,
     /// Who may use them: keys, and the levels that they belong to.
     pub tenancy: Arc<dyn Tenancy>,
-    /// Usage.
+    /// Usage, and what models cost.
     pub accounts: Arc<dyn Accounts>,
     /// What this control plane was told.
     pub settings: Arc<dyn Settings>,
@@ -271,14 +272,6 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 pub trait Audit: fmt::Debug + Send + Sync + 'static {
     /// The entries after number `after`, in order, at most `limit` and never more than 1,000.
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, ControlError>;
-}
-
-/// Usage.
-#[async_trait]
-pub trait Accounts: fmt::Debug + Send + Sync + 'static {
-    /// What was used by calls that came in within the last `since`, summed up as asked. Shows what is in the store: a
-    /// call shows up within a second.
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError>;
 }
 
 /// How the gateway asks for a model that nothing serves.

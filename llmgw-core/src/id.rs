@@ -203,6 +203,11 @@ typed_id! {
     RequestId, "request", "req"
 }
 
+typed_id! {
+    /// A gateway, from its start to its end: the next process has another.
+    GatewayId, "gateway", "gw"
+}
+
 checked_name! {
     /// What clients call a model; may contain `/` and `:`.
     ModelName, "model", "/:@+"

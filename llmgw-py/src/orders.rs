@@ -345,6 +345,42 @@ impl Orders {
         future(py, self.ask_remove_level(level)?)
     }
 
+    /// What models cost, and have cost, for a million tokens in millionths of the cluster's currency.
+    fn prices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_prices())?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    fn prices_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_prices())
+    }
+
+    /// Has a model cost so much from now on, for a million tokens in millionths of the cluster's currency.
+    #[pyo3(signature = (model, *, prompt, completion, cached=None))]
+    fn set_price<'py>(
+        &self,
+        py: Python<'py>,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_set_price(model, prompt, completion, cached)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (model, *, prompt, completion, cached=None))]
+    fn set_price_async<'py>(
+        &self,
+        py: Python<'py>,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_set_price(model, prompt, completion, cached)?)
+    }
+
     /// Admin tokens with roles, without their secrets.
     fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         block(py, self.ask_tokens())?.into_pyobject(py)

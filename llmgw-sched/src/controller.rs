@@ -8,6 +8,7 @@
 //! roles  ───────────────────┘        └──▶ snapshot, route table (watch) ──▶ roles, gateway
 //! ```
 
+mod accounts;
 mod chronicle;
 mod entries;
 mod feed;
@@ -43,6 +44,7 @@ use llmgw_core::{
         engine::WantedEngine,
         order::Orders,
         pool::Pools,
+        tenancy::PriceList,
         weights::{WeightsOrders, without_secrets},
     },
     control::{Actor, Control, Traffic},
@@ -195,6 +197,7 @@ struct Shared {
     attempts: std::sync::Mutex<BTreeMap<ModelName, Duration>>,
     hashing_key: HashingKey,
     keys: watch::Sender<Arc<KeyRing>>,
+    prices: watch::Sender<Arc<PriceList>>,
     tokens: watch::Sender<Arc<TokenRing>>,
     settings: SettingsView,
     /// Which engines are wanted, without what is found out about their releases.
@@ -251,6 +254,7 @@ impl ControllerConfig {
         let added = store.models().await.map_err(ControllerError::Store)?;
         let keys = tenancy::ring(&*store).await;
         let keys = keys.map_err(ControllerError::Store)?;
+        let prices = store.prices().await.map_err(ControllerError::Store)?;
         let tokens = store.tokens().await.map_err(ControllerError::Store)?;
         let orders: Orders = store
             .orders()
@@ -300,6 +304,7 @@ impl ControllerConfig {
             attempts: std::sync::Mutex::default(),
             hashing_key,
             keys: watch::channel(Arc::new(keys)).0,
+            prices: watch::channel(Arc::new(PriceList::new(prices))).0,
             tokens: watch::channel(Arc::new(TokenRing::new(tokens))).0,
             engines: watch::channel(orders.engines_over(&settings.engines)).0,
             feed: broadcast::channel(FEED).0,
@@ -442,6 +447,12 @@ impl ControllerHandle {
     #[must_use]
     pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
         self.shared.keys.subscribe()
+    }
+
+    /// What models cost, and have cost; replaced whenever that changes.
+    #[must_use]
+    pub fn prices(&self) -> watch::Receiver<Arc<PriceList>> {
+        self.shared.prices.subscribe()
     }
 
     /// Reads the keys again, for keys that were put into the store by other ways.

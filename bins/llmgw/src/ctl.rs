@@ -11,6 +11,7 @@ mod orders;
 mod tables;
 mod tenancy;
 mod text;
+mod usage;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -26,7 +27,6 @@ use llmgw_core::{
     control::Control,
     id::ModelName,
     terminal::one_line,
-    units::Span,
 };
 
 use self::{
@@ -35,10 +35,11 @@ use self::{
     describe::Kind,
     logs::LogsArgs,
     orders::{
-        By, CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
+        CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
         TokenOrder,
     },
     tenancy::{KeyOrder, TenantOrder},
+    usage::{PriceOrder, UsageArgs},
 };
 use crate::{
     document::{self, DEFINITION},
@@ -121,14 +122,12 @@ enum Command {
     Logs(LogsArgs),
     /// What happens, as it happens, until interrupted
     Events,
-    /// Tokens and calls of the last day, by model and key
-    Usage {
-        /// Sum up by this alone
-        #[arg(long, value_enum)]
-        by: Option<By>,
-        /// Over the last so long, such as 1h or 30days
-        #[arg(long, value_name = "TIME", default_value = "24h")]
-        since: Span,
+    /// Tokens, calls and cost of the last day, by model and key
+    Usage(UsageArgs),
+    /// What models cost, and have cost: for a million tokens
+    Prices {
+        #[command(subcommand)]
+        order: Option<PriceOrder>,
     },
     /// What models were measured to do
     Capacity {
@@ -325,13 +324,8 @@ async fn answer(
             let table = |decided: &[_]| decisions::table(decided, now, messages);
             format.list(&decided, table, "nothing was decided yet")
         }
-        Command::Usage { by, since } => {
-            let accounts = connection.control()?.accounts;
-            let usage = accounts
-                .usage(by.map(Into::into).unwrap_or_default(), since.into())
-                .await?;
-            format.list(&usage, tables::usage, "nothing was used in that time")
-        }
+        Command::Usage(args) => usage::usage(&connection.control()?, format, args).await,
+        Command::Prices { order } => usage::prices(&connection.control()?, format, order).await,
         Command::Keys { order } => tenancy::keys(&connection.control()?, format, order).await,
         Command::Tenants { order } => tenancy::tenants(&connection.control()?, format, order).await,
         Command::Settings => {
@@ -459,7 +453,8 @@ impl Command {
             | Self::Snapshot
             | Self::Decisions { .. }
             | Self::Describe { .. }
-            | Self::Usage { .. }
+            | Self::Usage(_)
+            | Self::Prices { order: None }
             | Self::Settings
             | Self::Jobs
             | Self::Audit { .. }
@@ -474,6 +469,7 @@ impl Command {
             Self::Engines { .. }
             | Self::Keys { .. }
             | Self::Tenants { .. }
+            | Self::Prices { .. }
             | Self::Capacity { .. }
             | Self::Holds { .. }
             | Self::Tokens { .. }

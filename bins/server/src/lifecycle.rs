@@ -471,6 +471,7 @@ fn build_gateway(
     let deps = GatewayDeps {
         routes: handle.routes(),
         keys: handle.keys(),
+        prices: handle.prices(),
         hashing_key,
         activation,
         store,

@@ -65,6 +65,7 @@ pub(crate) async fn serve(
     let gateway = GatewayConfig::default().build(GatewayDeps {
         routes,
         keys,
+        prices: watch::channel(Arc::default()).1,
         hashing_key,
         activation: Arc::new(Asleep),
         store: Arc::new(SqliteStore::open(directory.join("store.db")).await?),

@@ -4,8 +4,6 @@
 
 mod nodes;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::nodes::{ChosenBy, EngineView, InstalledEngine, NodeEngine, NodeView, UnhealthyGpu};
@@ -289,40 +287,6 @@ pub struct Retried {
     pub retried: ModelName,
 }
 
-/// How `GET usage` sums up.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UsageBy {
-    /// A line for each model and key.
-    #[default]
-    Both,
-    /// A line for each model.
-    Model,
-    /// A line for each key.
-    Key,
-}
-
-/// `GET usage`, one of: what was used of a model, with a key, or both.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct UsageView {
-    /// The model; absent when it is summed up over all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelName>,
-    /// The key's id; absent when it is summed up over all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// Calls.
-    pub requests: u64,
-    /// Calls that ended with a status of 400 or more.
-    pub errors: u64,
-    /// Tokens of all prompts.
-    pub prompt_tokens: Tokens,
-    /// Tokens of all answers.
-    pub completion_tokens: Tokens,
-}
-
 /// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -431,56 +395,6 @@ impl ReplicaView {
             error: self.error.clone(),
             fetch,
         }
-    }
-}
-
-// === impl UsageBy ===
-
-impl UsageBy {
-    /// What it stands for in a query; nothing for both.
-    #[must_use]
-    pub fn as_str(self) -> Option<&'static str> {
-        match self {
-            Self::Both => None,
-            Self::Model => Some("model"),
-            Self::Key => Some("key"),
-        }
-    }
-
-    /// Sums lines up, for each model and key, as asked.
-    #[must_use]
-    pub fn sum(self, lines: Vec<UsageView>) -> Vec<UsageView> {
-        let mut sums: BTreeMap<(Option<ModelName>, Option<String>), UsageView> = BTreeMap::new();
-        for mut line in lines {
-            match self {
-                Self::Both => {}
-                Self::Model => line.key = None,
-                Self::Key => line.model = None,
-            }
-            let place = (line.model.clone(), line.key.clone());
-            match sums.get_mut(&place) {
-                Some(sum) => sum.add(&line),
-                None => drop(sums.insert(place, line)),
-            }
-        }
-        sums.into_values().collect()
-    }
-}
-
-impl UsageView {
-    fn add(&mut self, line: &Self) {
-        let Self {
-            model: _,
-            key: _,
-            requests,
-            errors,
-            prompt_tokens,
-            completion_tokens,
-        } = self;
-        *requests = requests.saturating_add(line.requests);
-        *errors = errors.saturating_add(line.errors);
-        prompt_tokens.0 = prompt_tokens.0.saturating_add(line.prompt_tokens.0);
-        completion_tokens.0 = completion_tokens.0.saturating_add(line.completion_tokens.0);
     }
 }
 

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    cluster::tenancy::{LevelPath, Limits},
+    cluster::tenancy::{LevelPath, Limits, Period},
     id::KeyId,
-    units::Span,
+    units::{Micros, Span},
 };
 
 /// `GET keys`, one of.
@@ -28,6 +28,26 @@ pub struct KeyView {
     /// What holds for it alone, besides what holds for its level.
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
+    /// What is spent of each of its own budgets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spending: Vec<SpendingView>,
+}
+
+/// What is spent of a budget in the period that it is now.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SpendingView {
+    /// The budget's period.
+    pub period: Period,
+    /// The budget.
+    pub amount_micros: Micros,
+    /// What calls that are over have cost.
+    pub spent_micros: Micros,
+    /// What gateways hold for calls that are under way, and for those that may come next.
+    pub reserved_micros: Micros,
+    /// When the period is over and nothing is spent again, in milliseconds since the Unix epoch; absent when it never is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<Timestamp>,
 }
 
 /// `POST keys`
@@ -77,6 +97,9 @@ pub struct LevelView {
     pub kind: String,
     /// What holds for all keys beneath it.
     pub limits: Limits,
+    /// What is spent of each of its budgets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spending: Vec<SpendingView>,
     /// Keys that belong to it, those of the levels in it not counted.
     pub keys: usize,
     /// When it was made, in milliseconds since the Unix epoch; absent for a cluster that was never limited.

@@ -8,7 +8,7 @@ use crate::{
     clock::Timestamp,
     cluster::tenancy::{LevelPath, Limits},
     id::{KeyId, ModelName, ReplicaId, RequestId, TokenId},
-    units::Tokens,
+    units::{Micros, Tokens},
 };
 
 /// A key as it is kept: the secret's keyed hash, never the secret.
@@ -103,6 +103,12 @@ pub struct UsageRecord {
     pub duration: Duration,
     /// From the call to the first byte of content; absent when there was none.
     pub time_to_first_token: Option<Duration>,
+    /// The level that the key belonged to then.
+    #[serde(default)]
+    pub level: LevelPath,
+    /// What it cost, by the price that was valid when it came in.
+    #[serde(default)]
+    pub cost: Micros,
 }
 
 // === impl ApiKey ===

@@ -4,16 +4,23 @@
 //! these teams' projects, `acme/search/indexer`. A key belongs to one of them. Whatever is limited at any level of its
 //! path holds for it, and so do its own limits: the tightest counts.
 
+mod budget;
 mod limits;
 mod pass;
+mod price;
+pub mod quota;
+mod window;
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize, de};
 
 pub use self::{
+    budget::{Budget, BudgetKind, ParseBudgetError},
     limits::Limits,
     pass::{Holding, Party, Pass},
+    price::{Price, PriceList},
+    window::{Period, Window},
 };
 use crate::{
     clock::Timestamp,
@@ -90,6 +97,12 @@ impl LevelPath {
     #[must_use]
     pub fn is_within(&self, level: &Self) -> bool {
         self.0.starts_with(&level.0)
+    }
+
+    /// It, or the level that it is in which is so many below the cluster.
+    #[must_use]
+    pub fn cut(&self, depth: usize) -> Self {
+        Self(self.0.iter().take(depth).cloned().collect())
     }
 
     /// The organisation that it is, or is in; `None` for the cluster.

@@ -1,20 +1,24 @@
 //! Who may use the models: API keys, and the levels that they belong to.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 
 use super::ControlError;
 use crate::{
-    api::tenancy::{CreatedKey, KeyRequest, KeyView, LevelRequest, LevelView},
+    api::tenancy::{CreatedKey, KeyRequest, KeyView, LevelRequest, LevelView, SpendingView},
     clock::Timestamp,
     cluster::{
         account::{ApiKey, KeyHash},
-        tenancy::{Level, LevelPath, Limits},
+        tenancy::{
+            Budget, Level, LevelPath, Limits, Party, Window,
+            quota::{Measure, Quota, Standing},
+        },
     },
     error::Code,
     id::KeyId,
     terminal,
+    units::Micros,
 };
 
 /// Who may use the models, and how much.
@@ -119,15 +123,16 @@ pub fn check_key(
     })
 }
 
-/// A key as it is shown.
+/// A key as it is shown; `uses` says what is spent and held of a quota.
 #[must_use]
-pub fn key_view(key: &ApiKey) -> KeyView {
+pub fn key_view(key: &ApiKey, now: Timestamp, uses: &Uses) -> KeyView {
     KeyView {
         id: key.id,
         name: key.name.clone(),
         created_at: key.created_at,
         level: key.level.clone(),
         expires_at: key.expires_at,
+        spending: spending(&Party::Key(key.id), &key.limits, now, uses),
         limits: key.limits.clone(),
     }
 }
@@ -220,16 +225,20 @@ pub fn check_level_removal<'k>(
     }
 }
 
-/// Levels as they are shown, by path, the cluster first; `keys` are the levels of all keys.
+/// Levels as they are shown, by path, the cluster first; `keys` are the levels of all keys, `uses` say what is spent and
+/// held of quotas.
 #[must_use]
 pub fn level_views<'k>(
     levels: &[Level],
     keys: impl Iterator<Item = &'k LevelPath> + Clone,
+    now: Timestamp,
+    uses: &Uses,
 ) -> Vec<LevelView> {
     let view = |path: &LevelPath, limits: &Limits, created_at| LevelView {
         path: path.clone(),
         kind: path.kind().to_owned(),
         limits: limits.clone(),
+        spending: spending(&Party::Level(path.clone()), limits, now, uses),
         keys: keys.clone().filter(|level| *level == path).count(),
         created_at,
     };
@@ -242,6 +251,37 @@ pub fn level_views<'k>(
     }
     views.sort_by(|a, b| a.path.cmp(&b.path));
     views
+}
+
+/// What is spent and held of quotas; of one that is not there, nothing.
+pub type Uses = BTreeMap<Quota, Standing>;
+
+/// The quotas that a party's budgets are counted in now.
+#[must_use]
+pub fn spending_quotas(party: &Party, limits: &Limits, now: Timestamp) -> Vec<Quota> {
+    let budgets = limits.budgets.iter();
+    let quota = |budget: &Budget| Quota {
+        party: party.clone(),
+        measure: Measure::Cost,
+        window: Window::of(budget.period, now),
+    };
+    budgets.map(quota).collect()
+}
+
+fn spending(party: &Party, limits: &Limits, now: Timestamp, uses: &Uses) -> Vec<SpendingView> {
+    let quotas = spending_quotas(party, limits, now);
+    let view = |(budget, quota): (&Budget, Quota)| {
+        let used = uses.get(&quota).copied().unwrap_or_default();
+        let micros = |amount: u64| Micros(i64::try_from(amount).unwrap_or(i64::MAX));
+        SpendingView {
+            period: budget.period,
+            amount_micros: budget.amount_micros,
+            spent_micros: micros(used.spent_by_others),
+            reserved_micros: micros(used.held_by_others),
+            resets_at: quota.window.ends(),
+        }
+    };
+    limits.budgets.iter().zip(quotas).map(view).collect()
 }
 
 /// No level has this path.

@@ -7,9 +7,8 @@ use http::{HeaderMap, header};
 use super::refusal::Refusal;
 use crate::{
     clock::Timestamp,
-    cluster::tenancy::Pass,
+    cluster::tenancy::{Party, Pass},
     error::Code,
-    id::KeyId,
     keys::{HashingKey, KeyRing},
 };
 
@@ -22,8 +21,11 @@ pub(super) struct Caller {
 // === impl Caller ===
 
 impl Caller {
-    pub(super) fn key(&self) -> KeyId {
-        self.pass.key().id
+    /// With whom it shares a queue fairly: its organisation with others, or itself when it is of none.
+    pub(super) fn tenant(&self) -> Party {
+        let key = self.pass.key();
+        let organisation = key.level.organisation();
+        organisation.map_or(Party::Key(key.id), Party::Level)
     }
 }
 

@@ -8,6 +8,8 @@
 //! | `level` | organisations, teams, projects and what is limited there, as JSON | intent |
 //! | `api_key` | name, level, end, limits and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//! | `price` | what models cost, from when on | a call costs what was valid then |
+//! | `quota_share` | what each gateway has spent and holds of each limit | a limit holds for all gateways together |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
 //! | `operator_token` | name, role and keyed hash | who may use the admin API; the secret is not stored |
@@ -28,6 +30,7 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod shares;
 mod writes;
 
 use std::{
@@ -45,7 +48,7 @@ use sqlx::{
 };
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write,
+    Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
     rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow},
 };
 use crate::{
@@ -55,9 +58,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Keeps everything in a SQLite file. Another handle, in this process or another, may be open on the same file.
@@ -338,7 +344,9 @@ impl Store for SqliteStore {
                     .push_bind(record.status)
                     .push_bind(record.started_at.0)
                     .push_bind(rows::micros(record.duration))
-                    .push_bind(record.time_to_first_token.map(rows::micros));
+                    .push_bind(record.time_to_first_token.map(rows::micros))
+                    .push_bind(record.level.to_string())
+                    .push_bind(record.cost.0.max(0));
             });
             insert.push(" ON CONFLICT DO NOTHING");
             insert
@@ -352,13 +360,36 @@ impl Store for SqliteStore {
         transaction.commit().await.map_err(self.failed(doing))
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
         let found: Vec<TotalRow> = sqlx::query_as(TOTALS)
             .bind(since.0)
+            .bind(step.map(UsageStep::millis))
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("summing usage up"))?;
         found.into_iter().map(rows::total).collect()
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.list_prices().await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        self.standings(quotas).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        self.share_all((gateway, turn), asks, ttl).await
     }
 
     async fn append_audit(
@@ -453,6 +484,16 @@ const MIGRATIONS: &[MigrationText] = &[
         "tenancy",
         include_str!("../../migrations/sqlite/0004_tenancy.sql"),
     ),
+    (
+        5,
+        "quotas",
+        include_str!("../../migrations/sqlite/0005_quotas.sql"),
+    ),
+    (
+        6,
+        "costs",
+        include_str!("../../migrations/sqlite/0006_costs.sql"),
+    ),
 ];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
@@ -483,7 +524,7 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token
+        status, started_at, duration, time_to_first_token, level, cost
     ) ";
 
 /// Rows of usage that are written with one statement.
@@ -503,18 +544,25 @@ const AUDIT: &str = "
 
 const TOTALS: &str = "
     SELECT
+        -- Rounded down, also before 1970.
+        (started_at - ((started_at % ?2) + ?2) % ?2) AS at,
         model,
         api_key,
+        level,
         COUNT(*),
         SUM(status >= 400),
         SUM(prompt_tokens >> 32),
         SUM(prompt_tokens & 4294967295),
+        SUM(cached_tokens >> 32),
+        SUM(cached_tokens & 4294967295),
         SUM(completion_tokens >> 32),
-        SUM(completion_tokens & 4294967295)
+        SUM(completion_tokens & 4294967295),
+        SUM(cost >> 32),
+        SUM(cost & 4294967295)
     FROM usage
     WHERE started_at >= ?1
-    GROUP BY model, api_key
-    ORDER BY model, api_key";
+    GROUP BY 1, model, api_key, level
+    ORDER BY 1, model, api_key, level";
 
 /// Longer than any write of ours takes, so that two control planes on one file wait for each other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

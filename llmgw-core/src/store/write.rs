@@ -5,7 +5,7 @@ use crate::{
         account::{ApiKey, OperatorToken},
         capacity::Capacity,
         order::{StoredOrder, Subject},
-        tenancy::{Level, LevelPath},
+        tenancy::{Level, LevelPath, Price},
     },
     id::{KeyId, ModelName, TokenId},
     store::{StoreError, StoredModel},
@@ -26,6 +26,8 @@ pub enum Write {
     PutLevel(Box<Level>),
     /// Removes a level, when it is there.
     RemoveLevel(LevelPath),
+    /// Keeps a price, in the place of the one of the same model and time.
+    PutPrice(Box<Price>),
     /// Keeps an order, in the place of the one on the same subject.
     PutOrder(Box<StoredOrder>),
     /// Lifts the order on a subject, when there is one.
@@ -51,6 +53,7 @@ impl Write {
             Self::RemoveKey(_) => "removing a key",
             Self::PutLevel(_) => "keeping a level",
             Self::RemoveLevel(_) => "removing a level",
+            Self::PutPrice(_) => "keeping a price",
             Self::PutOrder(_) => "keeping an order",
             Self::LiftOrder(_) => "lifting an order",
             Self::AddToken(_) => "adding an admin token",
@@ -69,6 +72,7 @@ impl Write {
             | Self::RemoveKey(_)
             | Self::PutLevel(_)
             | Self::RemoveLevel(_)
+            | Self::PutPrice(_)
             | Self::PutOrder(_)
             | Self::LiftOrder(_)
             | Self::RemoveToken(_)

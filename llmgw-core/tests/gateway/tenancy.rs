@@ -21,6 +21,7 @@ fn only(models: &[&str]) -> Limits {
     let names = models.iter().map(|name| name.parse().unwrap());
     Limits {
         models: Some(names.collect::<Vec<ModelName>>()),
+        ..Limits::default()
     }
 }
 

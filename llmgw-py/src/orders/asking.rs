@@ -6,6 +6,7 @@ use llmgw_core::{
             EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
         },
         tenancy::{KeyRequest, LevelRequest},
+        usage::PriceRequest,
     },
     cluster::{
         account::Role,
@@ -15,11 +16,12 @@ use llmgw_core::{
         weights::Sha256Digest,
     },
     control::{
-        Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _, Holds as _, Jobs as _,
-        Operators as _, Settings as _, Storage as _, Tenancy as _,
+        Accounts as _, Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _,
+        Holds as _, Jobs as _, Operators as _, Settings as _, Storage as _, Tenancy as _,
     },
     error::Code,
     id::{EngineName, HoldName, KeyId, ModelName, TokenId},
+    units::Micros,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -206,6 +208,30 @@ impl Orders {
         let id: KeyId = parsed("id", id)?;
         let admin = self.0.clone();
         Ok(async move { plain(&admin.revoke_key(id).await?) })
+    }
+
+    pub(super) fn ask_prices(
+        &self,
+    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
+        let admin = self.0.clone();
+        async move { plain(&admin.prices().await?) }
+    }
+
+    pub(super) fn ask_set_price(
+        &self,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let request = PriceRequest {
+            model: parsed("model", model)?,
+            prompt: Micros(prompt),
+            cached: cached.map(Micros),
+            completion: Micros(completion),
+        };
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.set_price(request).await?) })
     }
 
     pub(super) fn ask_levels(

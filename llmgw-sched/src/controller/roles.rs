@@ -9,10 +9,7 @@ use std::{
 use async_trait::async_trait;
 use llmgw_core::{
     api::{
-        admin::{
-            Explanation, ModelView, NodeView, Origin, Replaced, ReplicaView, Summary, UsageBy,
-            UsageView,
-        },
+        admin::{Explanation, ModelView, NodeView, Origin, Replaced, ReplicaView, Summary},
         decision::Decision,
         frozen::Thawed,
         orders::{
@@ -20,7 +17,6 @@ use llmgw_core::{
         },
         whatif::{self, Change, Outcome},
     },
-    clock::Timestamp,
     cluster::{
         catalog::{Model, ModelDefinition},
         engine::KNOWN_ENGINES,
@@ -28,8 +24,8 @@ use llmgw_core::{
         scaling::Scaling,
     },
     control::{
-        Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal,
-        check_replacement, is_declared, is_let_in,
+        Activation, Catalog, ControlError, Fleet, check_addition, check_removal, check_replacement,
+        is_declared, is_let_in,
     },
     error::{Chain, Code, Coded},
     id::ModelName,
@@ -327,29 +323,6 @@ fn as_wanted_now(snapshot: &Snapshot, entry: &Entry) -> Model {
     match snapshot.memory.target(&model) {
         target if target > model.scaling().min() => model.scaled(Scaling::fixed(target)),
         _ => model,
-    }
-}
-
-#[async_trait]
-impl Accounts for ControllerHandle {
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
-        let span = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-        let begin = Timestamp(self.shared.clock.now().0.saturating_sub(span));
-        let totals = self
-            .shared
-            .store
-            .usage_totals(begin)
-            .await
-            .map_err(|e| from_store(&e))?;
-        let view = |total: llmgw_core::store::UsageTotal| UsageView {
-            model: Some(total.model),
-            key: Some(total.key.to_string()),
-            requests: total.requests,
-            errors: total.errors,
-            prompt_tokens: total.prompt_tokens,
-            completion_tokens: total.completion_tokens,
-        };
-        Ok(by.sum(totals.into_iter().map(view).collect()))
     }
 }
 

@@ -8,11 +8,11 @@ use llmgw_core::{
     api::tenancy::{CreatedKey, KeyRequest, KeyView, LevelRequest, LevelView},
     cluster::{
         account::ApiKey,
-        tenancy::{Level, LevelPath},
+        tenancy::{Level, LevelPath, Party, quota::Quota},
     },
     control::{
-        Actor, ControlError, Tenancy, check_key, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, unknown_level,
+        Actor, ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
+        check_new_level, key_view, level_views, spending_quotas, unknown_level,
     },
     error::{Chain, Code},
     id::KeyId,
@@ -27,9 +27,15 @@ use super::{ControllerHandle, Shared, roles::from_store};
 #[async_trait]
 impl Tenancy for ControllerHandle {
     async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        let keys = self.shared.store.keys().await;
+        let shared = &self.shared;
+        let keys = shared.store.keys().await;
         let keys = keys.map_err(|error| from_store(&error))?;
-        Ok(keys.iter().map(key_view).collect())
+        let now = shared.clock.now();
+        let quotas = keys
+            .iter()
+            .flat_map(|key| spending_quotas(&Party::Key(key.id), &key.limits, now));
+        let uses = shared.uses(quotas.collect()).await?;
+        Ok(keys.iter().map(|key| key_view(key, now, &uses)).collect())
     }
 
     async fn create_key(&self, request: KeyRequest) -> Result<CreatedKey, ControlError> {
@@ -49,7 +55,7 @@ impl Tenancy for ControllerHandle {
             let told = shared.reload_keys().await;
             told.map_err(|error| from_store(&error))?;
             Ok(CreatedKey {
-                key: key_view(&key),
+                key: key_view(&key, key.created_at, &Uses::new()),
                 secret: secret.expose().to_owned(),
             })
         })
@@ -131,6 +137,12 @@ impl Shared {
         Ok(())
     }
 
+    /// All that another control plane may have changed.
+    async fn reload(&self) -> Result<(), StoreError> {
+        self.reload_keys().await?;
+        self.reload_prices().await
+    }
+
     async fn levels(&self) -> Result<Vec<Level>, ControlError> {
         let levels = self.store.levels().await;
         levels.map_err(|error| from_store(&error))
@@ -139,7 +151,23 @@ impl Shared {
     async fn level_views(&self) -> Result<Vec<LevelView>, ControlError> {
         let read = access(&*self.store).await;
         let (keys, levels) = read.map_err(|error| from_store(&error))?;
-        Ok(level_views(&levels, keys.iter().map(|key| &key.level)))
+        let now = self.clock.now();
+        let quotas = levels.iter().flat_map(|level| {
+            spending_quotas(&Party::Level(level.path.clone()), &level.limits, now)
+        });
+        let uses = self.uses(quotas.collect()).await?;
+        let keys = keys.iter().map(|key| &key.level);
+        Ok(level_views(&levels, keys, now, &uses))
+    }
+
+    /// What is spent and held of these quotas.
+    async fn uses(&self, quotas: Vec<Quota>) -> Result<Uses, ControlError> {
+        if quotas.is_empty() {
+            return Ok(Uses::new());
+        }
+        let uses = self.store.quota_uses(&quotas).await;
+        let uses = uses.map_err(|error| from_store(&error))?;
+        Ok(quotas.into_iter().zip(uses).collect())
     }
 
     async fn put_level(
@@ -182,7 +210,7 @@ pub(super) async fn keep_reading(shared: Arc<Shared>, stop: CancellationToken) {
         // Writes of this control plane are told when they are done; what was read before one must not come after.
         let reading = async {
             let _one_at_a_time = shared.writes.lock().await;
-            timeout(PATIENCE, shared.reload_keys()).await
+            timeout(PATIENCE, shared.reload()).await
         };
         let Some(read) = stop.run_until_cancelled(reading).await else {
             break;

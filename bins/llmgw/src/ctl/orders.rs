@@ -1,9 +1,9 @@
 //! What is ordered besides models and keys: engines, nodes, holds, measurements, tokens.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use llmgw_core::{
     api::{
-        admin::{Retried, UsageBy},
+        admin::Retried,
         frozen::Frozen,
         orders::{
             EngineChosen, EngineRequest, HoldLifted, HoldRequest, NodeStateRequest, NodeUse,
@@ -179,24 +179,6 @@ pub(super) enum TokenOrder {
         /// The token's id
         id: TokenId,
     },
-}
-
-/// How usage is summed up.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(super) enum By {
-    /// A line for each model
-    Model,
-    /// A line for each key
-    Key,
-}
-
-impl From<By> for UsageBy {
-    fn from(by: By) -> Self {
-        match by {
-            By::Model => Self::Model,
-            By::Key => Self::Key,
-        }
-    }
 }
 
 pub(super) async fn engines(

@@ -4,9 +4,7 @@ use std::io::{self, IsTerminal as _};
 
 use llmgw_core::{
     api::{
-        admin::{
-            EngineView, JobView, ModelView, NodeView, Origin, OrphanView, ReplicaView, UsageView,
-        },
+        admin::{EngineView, JobView, ModelView, NodeView, Origin, OrphanView, ReplicaView},
         orders::{HoldView, TokenView},
     },
     cluster::{
@@ -364,33 +362,6 @@ pub(super) fn audit(entries: &[AuditEntry], messages: Messages) -> String {
     )
 }
 
-pub(super) fn usage(usage: &[UsageView]) -> String {
-    let row = |used: &UsageView| {
-        vec![
-            used.model
-                .as_ref()
-                .map_or_else(|| ALL.to_owned(), ToString::to_string),
-            used.key.clone().unwrap_or_else(|| ALL.to_owned()),
-            used.requests.to_string(),
-            used.errors.to_string(),
-            used.prompt_tokens.to_string(),
-            used.completion_tokens.to_string(),
-        ]
-    };
-    grid(
-        &[
-            "MODEL",
-            "KEY",
-            "REQUESTS",
-            "ERRORS",
-            "PROMPT TOKENS",
-            "COMPLETION TOKENS",
-        ],
-        &[2, 3, 4, 5],
-        usage.iter().map(row),
-    )
-}
-
 fn known(value: Option<impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
 }
@@ -519,7 +490,6 @@ impl Messages {
 
 pub(super) const UNKNOWN: &str = "-";
 const NONE: &str = "none";
-const ALL: &str = "all";
 const MAX_MESSAGE: usize = 100;
 
 #[cfg(test)]

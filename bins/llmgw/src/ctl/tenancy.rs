@@ -2,13 +2,15 @@
 
 use clap::{Args, Subcommand};
 use llmgw_core::{
-    api::tenancy::{KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked},
+    api::tenancy::{
+        KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked, SpendingView,
+    },
     clock::{Clock, SystemClock, Timestamp},
-    cluster::tenancy::{LevelPath, Limits},
+    cluster::tenancy::{Budget, LevelPath, Limits},
     control::Control,
     id::{KeyId, ModelName},
     terminal::one_line,
-    units::Span,
+    units::{Micros, Span},
 };
 
 use super::{tables::UNKNOWN, text::moment};
@@ -69,14 +71,39 @@ struct LimitArgs {
     /// Only these models, by name or alias, with commas between them; all when left out
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     models: Option<Vec<ModelName>>,
+    /// So many requests within a minute, from one full minute to the next
+    #[arg(long, value_name = "NUMBER")]
+    requests_per_minute: Option<u64>,
+    /// So many tokens of prompts and answers within a minute
+    #[arg(long, value_name = "NUMBER")]
+    tokens_per_minute: Option<u64>,
+    /// So many requests at the same time
+    #[arg(long, value_name = "NUMBER")]
+    concurrent: Option<u64>,
+    /// So much may be spent within an hour, a day, a month or in total, such as 25/month; 25/month/soft goes on being
+    /// served while the store is away. May be given for each period
+    #[arg(long = "budget", value_name = "AMOUNT/PERIOD")]
+    budgets: Vec<Budget>,
 }
 
 // === impl LimitArgs ===
 
 impl From<LimitArgs> for Limits {
     fn from(args: LimitArgs) -> Self {
-        let LimitArgs { models } = args;
-        Self { models }
+        let LimitArgs {
+            models,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+            budgets,
+        } = args;
+        Self {
+            models,
+            requests_per_minute,
+            tokens_per_minute,
+            concurrent,
+            budgets,
+        }
     }
 }
 
@@ -171,10 +198,11 @@ fn key_table(keys: &[KeyView], now: Timestamp) -> String {
             moment(key.created_at),
             ends,
             limited(&key.limits),
+            spent(&key.spending),
         ]
     };
     grid(
-        &["ID", "NAME", "LEVEL", "MADE", "EXPIRES", "LIMITS"],
+        &["ID", "NAME", "LEVEL", "MADE", "EXPIRES", "LIMITS", "SPENT"],
         &[],
         keys.iter().map(row),
     )
@@ -188,18 +216,43 @@ fn level_table(levels: &[LevelView]) -> String {
             level.keys.to_string(),
             level.created_at.map_or_else(|| UNKNOWN.to_owned(), moment),
             limited(&level.limits),
+            spent(&level.spending),
         ]
     };
     grid(
-        &["LEVEL", "KIND", "KEYS", "MADE", "LIMITS"],
+        &["LEVEL", "KIND", "KEYS", "MADE", "LIMITS", "SPENT"],
         &[2],
         levels.iter().map(row),
     )
 }
 
+/// What is spent of each budget, and what is held of it, in one line.
+fn spent(spending: &[SpendingView]) -> String {
+    let said = |one: &SpendingView| {
+        let spent = one.spent_micros.shortest();
+        let held = match one.reserved_micros {
+            Micros(0) => String::new(),
+            held => format!(" (and {} reserved)", held.shortest()),
+        };
+        let resets = one.resets_at.map(|at| format!(", until {}", moment(at)));
+        let resets = resets.unwrap_or_default();
+        format!("{spent}{held} of {}{resets}", one.amount_micros.shortest())
+    };
+    match spending {
+        [] => UNKNOWN.to_owned(),
+        some => some.iter().map(said).collect::<Vec<_>>().join("; "),
+    }
+}
+
 /// What is limited, in one line.
 fn limited(limits: &Limits) -> String {
-    let Limits { models } = limits;
+    let Limits {
+        models,
+        requests_per_minute,
+        tokens_per_minute,
+        concurrent,
+        budgets,
+    } = limits;
     let mut said = Vec::new();
     if let Some(models) = models {
         said.push(match models.as_slice() {
@@ -210,6 +263,14 @@ fn limited(limits: &Limits) -> String {
             }
         });
     }
+    for (limit, what) in [
+        (requests_per_minute, "requests per minute"),
+        (tokens_per_minute, "tokens per minute"),
+        (concurrent, "at the same time"),
+    ] {
+        said.extend(limit.map(|limit| format!("{limit} {what}")));
+    }
+    said.extend(budgets.iter().map(ToString::to_string));
     if said.is_empty() {
         return "none".to_owned();
     }
@@ -221,12 +282,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_spent_is_said_with_when_it_begins_anew() {
+        let one = SpendingView {
+            period: llmgw_core::cluster::tenancy::Period::Day,
+            amount_micros: Micros(25_000_000),
+            spent_micros: Micros(1_500_000),
+            reserved_micros: Micros(20_000),
+            resets_at: Some(Timestamp(86_400_000)),
+        };
+        let said = "1.5 (and 0.02 reserved) of 25, until 1970-01-02 00:00:00Z";
+        assert_eq!(spent(&[one]), said);
+        assert_eq!(spent(&[]), "-");
+    }
+
+    #[test]
     fn limits_are_said_in_one_line() {
         let some = |models: &[&str]| Limits {
             models: Some(models.iter().map(|name| name.parse().unwrap()).collect()),
+            concurrent: Some(4),
+            budgets: vec!["25/month".parse().unwrap()],
+            ..Limits::default()
         };
         assert_eq!(limited(&Limits::default()), "none");
-        assert_eq!(limited(&some(&[])), "no model");
-        assert_eq!(limited(&some(&["a", "b/c"])), "only a, b/c");
+        assert_eq!(
+            limited(&some(&[])),
+            "no model; 4 at the same time; 25/month"
+        );
+        assert_eq!(
+            limited(&some(&["a", "b/c"])),
+            "only a, b/c; 4 at the same time"
+        );
     }
 }

@@ -12,7 +12,7 @@ use llmgw_core::{
     api::{
         admin::{
             Added, CollectRequest, EngineView, Explanation, JobView, ModelView, NodeView,
-            OrphanView, Removed, Replaced, ReplicaView, Retried, Summary, UsageView,
+            OrphanView, Removed, Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -158,9 +158,6 @@ pub(super) fn table() -> Table {
         )
         .asks(THE_MODEL)
         .answers::<Vec<LogView>>()
-        .get("/api/v1/usage", Viewer, "Calls and tokens", fleet::usage)
-        .asks(USAGE)
-        .answers::<Vec<UsageView>>()
         .get(
             "/api/v1/capacity",
             Viewer,
@@ -491,14 +488,6 @@ impl Table {
 
 const MODEL: Query = &[("model", false, NAME)];
 const THE_MODEL: Query = &[("model", true, NAME)];
-const USAGE: Query = &[
-    ("by", false, r#"{"enum": ["model", "key"]}"#),
-    (
-        "since",
-        false,
-        r#"{"enum": ["1h", "24h", "30days"], "description": "a length of time"}"#,
-    ),
-];
 const LOG: Query = &[
     ("lines", false, LIMIT),
     ("after", false, NUMBER),

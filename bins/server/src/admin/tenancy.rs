@@ -1,4 +1,4 @@
-//! `keys`, `tenants`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
+//! `keys`, `tenants`, `prices`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
 
 use axum::{Json, extract::Query};
 use llmgw_core::{
@@ -8,8 +8,12 @@ use llmgw_core::{
         tenancy::{
             CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
         },
+        usage::PriceRequest,
     },
-    cluster::{audit::AuditEntry, tenancy::LevelPath},
+    cluster::{
+        audit::AuditEntry,
+        tenancy::{LevelPath, Price},
+    },
     control::ControlError,
     error::Code,
     id::KeyId,
@@ -82,6 +86,17 @@ pub(super) async fn remove_level(
         .map_err(|error| ControlError::new(Code::InvalidRequest, format!("path: {error}")))?;
     control.tenancy.remove_level(&removed).await?;
     Ok(Json(LevelRemoved { removed }))
+}
+
+pub(super) async fn prices(Asked(control): Asked) -> Result<Json<Vec<Price>>, Refusal> {
+    Ok(Json(control.accounts.prices().await?))
+}
+
+pub(super) async fn set_price(
+    Asked(control): Asked,
+    SmallBody(request): SmallBody<PriceRequest>,
+) -> Result<Json<Price>, Refusal> {
+    Ok(Json(control.accounts.set_price(request).await?))
 }
 
 pub(super) async fn settings(Asked(control): Asked) -> Result<Json<SettingsView>, Refusal> {

@@ -111,6 +111,7 @@ mod tests {
     fn only(models: &[&str]) -> Limits {
         Limits {
             models: Some(models.iter().map(|text| name(text)).collect()),
+            ..Limits::default()
         }
     }
 

@@ -9,11 +9,11 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
-        tenancy::Level,
+        tenancy::{Level, Price},
     },
     store::{
         Epoch, StoreError, Write,
-        rows::{self, CapacityRow, HeadRow, LevelRow, OrderRow, TokenRow},
+        rows::{self, CapacityRow, HeadRow, LevelRow, OrderRow, PriceRow, TokenRow},
     },
 };
 
@@ -59,6 +59,14 @@ impl SqliteStore {
         found.into_iter().map(rows::level).collect()
     }
 
+    pub(super) async fn list_prices(&self) -> Result<Vec<Price>, StoreError> {
+        let found: Vec<PriceRow> = sqlx::query_as(PRICES)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("reading the prices"))?;
+        found.into_iter().map(rows::price).collect()
+    }
+
     pub(super) async fn list_tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
         let found: Vec<TokenRow> = sqlx::query_as(TOKENS)
             .fetch_all(&self.readers)
@@ -102,6 +110,12 @@ impl SqliteStore {
                 .bind(rows::json("writing limits as JSON", &level.limits)?)
                 .bind(level.created_at.0),
             Write::RemoveLevel(path) => sqlx::query(REMOVE_LEVEL).bind(path.to_string()),
+            Write::PutPrice(price) => sqlx::query(PUT_PRICE)
+                .bind(price.model.to_string())
+                .bind(price.valid_from.0)
+                .bind(price.prompt.0)
+                .bind(price.cached.0)
+                .bind(price.completion.0),
             Write::PutOrder(order) => {
                 let subject = order.order.subject();
                 sqlx::query(PUT_ORDER)
@@ -186,6 +200,12 @@ const PUT_LEVEL: &str = "
 
 const REMOVE_LEVEL: &str = "DELETE FROM level WHERE path = ?1";
 
+const PUT_PRICE: &str = "
+    INSERT INTO price (model, valid_from, prompt, cached, completion)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (model, valid_from) DO UPDATE SET
+        prompt = excluded.prompt, cached = excluded.cached, completion = excluded.completion";
+
 const PUT_ORDER: &str = "
     INSERT INTO standing_order (kind, name, definition) VALUES (?1, ?2, ?3)
     ON CONFLICT (kind, name) DO UPDATE SET definition = excluded.definition";
@@ -205,6 +225,11 @@ const PUT_CAPACITY: &str = "
 const ORDERS: &str = "SELECT kind, name, definition FROM standing_order ORDER BY kind, name";
 
 const LEVELS: &str = "SELECT path, limits, created_at FROM level ORDER BY path";
+
+const PRICES: &str = "
+    SELECT model, valid_from, prompt, cached, completion
+    FROM price
+    ORDER BY model, valid_from";
 
 const TOKENS: &str = "SELECT id, name, role, hash, created_at FROM operator_token ORDER BY id";
 

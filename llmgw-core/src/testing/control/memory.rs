@@ -18,7 +18,7 @@ use crate::{
     api::{
         admin::{
             Explanation, JobView, ModelView, NodeView, Origin, OrphanView, ProfileView, Replaced,
-            ReplicaView, Summary, UsageBy, UsageView,
+            ReplicaView, Summary,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -27,8 +27,10 @@ use crate::{
             Scaled, TokenView,
         },
         settings::SettingsView,
+        usage::{PriceRequest, UsageBy, UsageView},
         whatif::{Change, Outcome, Snapshot},
     },
+    clock::Timestamp,
     cluster::{
         account::ApiKey,
         audit::{AuditEntry, ChainHead, NewAuditEntry},
@@ -39,14 +41,14 @@ use crate::{
         pool::Pools,
         replica::ReplicaState,
         scaling::Scaling,
-        tenancy::Level,
+        tenancy::{Level, Price},
         weights::Sha256Digest,
     },
     control::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
-        check_addition, check_node_order, check_removal, check_replacement, check_scaling,
-        chosen_orphans, collected, is_declared, is_let_in, jobs, named_node, node_subject,
-        nothing_frozen, nothing_to_roll, roll_subject,
+        check_addition, check_node_order, check_price, check_removal, check_replacement,
+        check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs, named_node,
+        node_subject, nothing_frozen, nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -73,6 +75,7 @@ pub(super) struct State {
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
     /// In no order.
     levels: Vec<Level>,
+    prices: Vec<Price>,
     pub(super) audit: Vec<AuditEntry>,
     pub(super) orphans: Vec<OrphanView>,
     pub(super) orders: Orders,
@@ -498,6 +501,24 @@ impl Fleet for MemoryControl {
 impl Accounts for MemoryControl {
     async fn usage(&self, by: UsageBy, _since: Duration) -> Result<Vec<UsageView>, ControlError> {
         Ok(by.sum(self.answering()?.usage.clone()))
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, ControlError> {
+        Ok(self.answering()?.prices.clone())
+    }
+
+    async fn set_price(&self, request: PriceRequest) -> Result<Price, ControlError> {
+        let mut state = self.answering()?;
+        let model = state.resolve(&request.model)?.model.name().clone();
+        // Time goes on by a millisecond with each.
+        let now = state.prices.len().try_into().unwrap_or(i64::MAX);
+        let price = check_price(request, model, Timestamp(now))?;
+        state.note(self.actor(), "price.set", price.model.as_str());
+        state.prices.push(price.clone());
+        state
+            .prices
+            .sort_by(|a, b| (&a.model, a.valid_from).cmp(&(&b.model, b.valid_from)));
+        Ok(price)
     }
 }
 

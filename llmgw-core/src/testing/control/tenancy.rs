@@ -161,6 +161,7 @@ fn only(models: &[&str]) -> Result<Limits, Violation> {
         .collect();
     Ok(Limits {
         models: Some(models?),
+        ..Limits::default()
     })
 }
 

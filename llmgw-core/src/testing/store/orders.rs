@@ -128,6 +128,37 @@ pub(super) async fn levels_come_back_as_they_were_and_in_order(
     Ok(())
 }
 
+pub(super) async fn prices_come_back_as_they_were_and_in_order(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let store = fixture.open().await?;
+    ensure!(store.prices().await?.is_empty(), "a new store has prices");
+    let epoch = store.acquire_lease("a", LONG).await?.epoch;
+    let prices = [
+        sample::price("B", 5, 5)?,
+        sample::price("a", -1, 1)?,
+        sample::price("a", 7, 2)?,
+        sample::price("a/b", 0, i64::MAX)?,
+    ];
+    let entry = sample::audit_entry("m");
+    for price in prices.iter().rev() {
+        let write = Write::PutPrice(Box::new(price.clone()));
+        store.commit(epoch, &[write], &entry).await?;
+    }
+    let found = fixture.open().await?.prices().await?;
+    ensure!(found == prices, "{prices:?} came back as {found:?}");
+    let again = sample::price("a", 7, 3)?;
+    let write = Write::PutPrice(Box::new(again.clone()));
+    store.commit(epoch, &[write], &entry).await?;
+    let found = store.prices().await?;
+    ensure!(found.contains(&again), "{again:?} is not in {found:?}");
+    ensure!(
+        found.len() == 4,
+        "the price before is not in its place: {found:?}"
+    );
+    Ok(())
+}
+
 pub(super) async fn a_commit_is_its_changes_and_its_entry(fixture: &dyn StoreFixture) -> Checked {
     let store = fixture.open().await?;
     let epoch = store.acquire_lease("a", LONG).await?.epoch;

@@ -83,6 +83,14 @@ impl BrokenStore {
             Write::RemoveLevel(path) if !self.has(Bug::LevelsStay) => {
                 data.levels.remove(&path);
             }
+            Write::PutPrice(price) => {
+                let place = (price.model.clone(), price.valid_from);
+                if self.has(Bug::FirstPriceStays) {
+                    data.prices.entry(place).or_insert(*price);
+                } else {
+                    data.prices.insert(place, *price);
+                }
+            }
             Write::AddToken(token) => drop(data.tokens.insert(token.id, token)),
             Write::RemoveToken(id) => drop(data.tokens.remove(&id)),
             Write::PutCapacity(capacity) => {

@@ -34,6 +34,7 @@ async fn what_is_changed_here_is_known_when_the_answer_is_given() {
     assert_eq!(known(handle, &key.secret), Some(Vec::new()));
     let limits = Limits {
         models: Some(Vec::new()),
+        ..Limits::default()
     };
     let limited = LevelRequest {
         limits,

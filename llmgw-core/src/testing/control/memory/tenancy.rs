@@ -7,11 +7,11 @@ use crate::{
     api::tenancy::{CreatedKey, KeyRequest, KeyView, LevelRequest, LevelView},
     clock::Timestamp,
     cluster::{
-        account::KeyHash,
+        account::{ApiKey, KeyHash},
         tenancy::{Level, LevelPath},
     },
     control::{
-        ControlError, Tenancy, check_key, check_level_removal, check_limited_level,
+        ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
         check_new_level, key_view, level_views, unknown_level,
     },
     id::KeyId,
@@ -20,7 +20,7 @@ use crate::{
 #[async_trait]
 impl Tenancy for MemoryControl {
     async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        Ok(self.answering()?.keys.values().map(key_view).collect())
+        Ok(self.answering()?.keys.values().map(view).collect())
     }
 
     async fn create_key(&self, request: KeyRequest) -> Result<CreatedKey, ControlError> {
@@ -28,7 +28,7 @@ impl Tenancy for MemoryControl {
         // It opens nothing: there is no gateway here.
         let key = check_key(request, &state.levels, KeyHash([0; 32]), Timestamp(0))?;
         state.note(self.actor(), "key.create", &key.id.to_string());
-        let view = key_view(&key);
+        let view = view(&key);
         // Unique all the same, as a secret is.
         let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
         state.keys.insert(key.id, key);
@@ -47,7 +47,7 @@ impl Tenancy for MemoryControl {
     async fn levels(&self) -> Result<Vec<LevelView>, ControlError> {
         let state = self.answering()?;
         let keys = state.keys.values().map(|key| &key.level);
-        Ok(level_views(&state.levels, keys))
+        Ok(level_views(&state.levels, keys, Timestamp(0), &Uses::new()))
     }
 
     async fn create_level(&self, request: LevelRequest) -> Result<LevelView, ControlError> {
@@ -78,8 +78,13 @@ impl MemoryControl {
         state.levels.retain(|other| other.path != path);
         state.levels.push(level);
         let keys = state.keys.values().map(|key| &key.level);
-        let views = level_views(&state.levels, keys);
+        let views = level_views(&state.levels, keys, Timestamp(0), &Uses::new());
         let view = views.into_iter().find(|view| view.path == path);
         view.ok_or_else(|| unknown_level(&path))
     }
+}
+
+/// Nothing is spent here.
+fn view(key: &ApiKey) -> KeyView {
+    key_view(key, Timestamp(0), &Uses::new())
 }

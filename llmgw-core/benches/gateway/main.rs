@@ -82,6 +82,9 @@ struct Args {
     /// Load ours alone for so many seconds, and show its memory
     #[arg(long, value_name = "SECONDS")]
     soak: Option<u64>,
+    /// Another build of this bench, whose gateway is measured beside this one's as llmgw-other
+    #[arg(long, value_name = "PROGRAM")]
+    other: Option<PathBuf>,
     /// Where peers are installed [default: the user's cache]
     #[arg(long, value_name = "DIRECTORY")]
     cache: Option<PathBuf>,
@@ -176,6 +179,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
     let place = Place {
         directory: directory.path(),
         cache: &cache,
+        other: args.other.as_deref(),
         upstreams: &upstreams,
     };
     let mut command = Command::new(std::env::current_exe()?);
@@ -227,8 +231,10 @@ async fn start(args: &Args, place: &Place<'_>) -> anyhow::Result<Vec<Proxy>> {
             .with_context(|| format!("there is no proxy {name}"))?;
     }
     let mut proxies = Vec::new();
-    let asked =
-        |kind: &Kind| args.proxy.is_empty() || args.proxy.iter().any(|name| name == kind.name());
+    let asked = |kind: &Kind| match kind {
+        Kind::Other => args.other.is_some(),
+        _ => args.proxy.is_empty() || args.proxy.iter().any(|name| name == kind.name()),
+    };
     for kind in Kind::all().filter(asked) {
         match kind.start(place).await {
             Ok(proxy) => proxies.push(proxy),

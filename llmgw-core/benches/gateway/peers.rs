@@ -62,10 +62,10 @@ impl Peer {
         };
         let metrics = crate::proxies::free_port()?.to_string();
         let port = port.to_string();
-        let router = |mut command: Command| {
+        let router = |mut command: Command, log_level: &str| {
             command.args(["--host", "127.0.0.1", "--port", &port]);
             command.arg("--worker-urls").args(urls());
-            command.args(["--policy", "cache_aware", "--log-level", "warn"]);
+            command.args(["--policy", "cache_aware", "--log-level", log_level]);
             command.args([
                 "--prometheus-host",
                 "127.0.0.1",
@@ -78,13 +78,13 @@ impl Peer {
             Self::SglangRouter => {
                 let mut command = Command::new(bin.join("python"));
                 command.args(["-m", "sglang_router.launch_router"]);
-                router(command)
+                router(command, "warn")
             }
-            Self::VllmRouter => router(Command::new(bin.join("vllm-router"))),
+            Self::VllmRouter => router(Command::new(bin.join("vllm-router")), "warning"),
             Self::Smg => {
                 let mut command = Command::new(bin.join("smg"));
                 command.arg("launch");
-                router(command)
+                router(command, "warn")
             }
             Self::Litellm => {
                 let config = directory.join("litellm.yaml");

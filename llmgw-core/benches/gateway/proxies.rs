@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Ours {
         threads: usize,
     },
+    /// Ours as another build of this program has it.
+    Other,
     Peer(Peer),
 }
 
@@ -48,6 +50,8 @@ pub(crate) struct Place<'a> {
     pub(crate) directory: &'a Path,
     /// Kept.
     pub(crate) cache: &'a Path,
+    /// Another build of this program.
+    pub(crate) other: Option<&'a Path>,
     /// Where the upstream listens.
     pub(crate) upstreams: &'a [u16],
 }
@@ -61,6 +65,7 @@ impl Kind {
         floor
             .into_iter()
             .chain(ours)
+            .chain([Self::Other])
             .chain(Peer::ALL.map(Self::Peer))
     }
 
@@ -70,6 +75,7 @@ impl Kind {
             Self::Haproxy => "haproxy",
             Self::Ours { threads: 1 } => "llmgw",
             Self::Ours { .. } => "llmgw-2",
+            Self::Other => "llmgw-other",
             Self::Peer(peer) => peer.name(),
         }
     }
@@ -82,7 +88,14 @@ impl Kind {
         let mut command = match self {
             Self::Nginx => nginx(port, place.upstreams, &directory)?,
             Self::Haproxy => haproxy(port, place.upstreams, &directory)?,
-            Self::Ours { threads } => ours(port, place.upstreams, &directory, threads)?,
+            Self::Ours { threads } => {
+                let program = std::env::current_exe()?;
+                ours(&program, port, place.upstreams, &directory, threads)
+            }
+            Self::Other => {
+                let program = place.other.context("there is no other build")?;
+                ours(program, port, place.upstreams, &directory, 1)
+            }
             Self::Peer(peer) => peer.command(port, place, &directory)?,
         };
         let log = directory.join("log");
@@ -156,15 +169,15 @@ pub(crate) fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-fn ours(port: u16, upstreams: &[u16], directory: &Path, threads: usize) -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+fn ours(program: &Path, port: u16, upstreams: &[u16], directory: &Path, threads: usize) -> Command {
+    let mut command = Command::new(program);
     command
         .args(["gateway", "--port", &port.to_string()])
         .args(["--threads", &threads.to_string()])
         .arg("--directory")
         .arg(directory)
         .args(upstreams.iter().map(u16::to_string));
-    Ok(command)
+    command
 }
 
 fn nginx(port: u16, upstreams: &[u16], directory: &Path) -> io::Result<Command> {

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Request, header, response};
+use tokio::time::Instant;
 
 use super::{
     account::Account,
@@ -150,7 +151,7 @@ impl Forward<'_> {
                 trail.attempt(&upstream.header);
                 outcome = self
                     .attempt(
-                        upstream.begin(self.outgoing.prompt.tokens),
+                        upstream.begin(self.outgoing.prompt.tokens, Instant::now()),
                         Connection::Fresh,
                         account,
                     )

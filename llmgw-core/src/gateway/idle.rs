@@ -20,9 +20,10 @@ pub(super) struct Idle {
 impl Idle {
     /// Counts from now.
     pub(super) fn new(limit: Duration) -> Self {
+        let last = Instant::now();
         Self {
-            sleep: Box::pin(tokio::time::sleep(limit)),
-            last: Instant::now(),
+            sleep: Box::pin(tokio::time::sleep_until(last + limit)),
+            last,
             limit,
         }
     }

@@ -1,7 +1,14 @@
 //! Connections: accepted, served up to a number and turned away beyond it, and drained at the end.
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{HeaderValue, StatusCode, header};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -12,7 +19,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    GatewayConfig, Shared, door::Door, refusal::Refusal, seldom::Seldom, socket::ClientSocket,
+    GatewayConfig, Shared,
+    door::Door,
+    refusal::Refusal,
+    seldom::Seldom,
+    socket::{ClientSocket, HangUp},
     turned_away::TurnedAway,
 };
 use crate::error::{Chain, Code};
@@ -113,20 +124,15 @@ async fn connection(
     });
     let serving = async {
         let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
-        let mut left = pin!(hang_up.wait());
-        let ended = tokio::select! {
-            biased;
-            ended = connection.as_mut() => ended,
-            () = left.as_mut() => return false,
-            () = kill.cancelled() => return false,
-            () = shutdown.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    biased;
-                    ended = connection.as_mut() => ended,
-                    () = left.as_mut() => return false,
-                    () = kill.cancelled() => return false,
-                }
+        let mut signals = signals(&hang_up, &shutdown, &kill);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => break ended,
+                signal = signals.next() => match signal {
+                    Some(Signal::Drain) => connection.as_mut().graceful_shutdown(),
+                    Some(Signal::Gone) | None => return false,
+                },
             }
         };
         let Err(error) = ended else {
@@ -149,6 +155,37 @@ async fn connection(
     }
 }
 
+/// What a connection is told from outside.
+#[derive(Clone, Copy, Debug)]
+enum Signal {
+    /// The client has left, or the connection is to be closed at once.
+    Gone,
+    /// It is to end with what it is doing.
+    Drain,
+}
+
+/// All that may happen to a connection. They are asked only when something did, and not whenever a byte comes.
+fn signals<'c>(
+    hang_up: &'c HangUp,
+    shutdown: &'c CancellationToken,
+    kill: &'c CancellationToken,
+) -> FuturesUnordered<Pin<Box<dyn Future<Output = Signal> + Send + 'c>>> {
+    let signals = FuturesUnordered::<Pin<Box<dyn Future<Output = Signal> + Send + 'c>>>::new();
+    signals.push(Box::pin(async {
+        hang_up.wait().await;
+        Signal::Gone
+    }));
+    signals.push(Box::pin(async {
+        kill.cancelled().await;
+        Signal::Gone
+    }));
+    signals.push(Box::pin(async {
+        shutdown.cancelled().await;
+        Signal::Drain
+    }));
+    signals
+}
+
 fn too_slow(timeout: Duration) -> Refusal {
     let message = format!(
         "the head of a request did not come within {} s",
@@ -161,7 +198,10 @@ fn http(config: &GatewayConfig) -> http1::Builder {
     let most = config.head_bounds().most();
     let mut http = http1::Builder::new();
     // What is beyond our own limits never reaches hyper: the refusal is ours and has a body that says why.
-    http.timer(TokioTimer::new())
+    // Nor does it look for the end of a connection while it answers, for which it would hold a buffer ready:
+    // `HangUp` sees that.
+    http.half_close(true)
+        .timer(TokioTimer::new())
         .header_read_timeout(config.header_read_timeout)
         .max_header_size(most)
         .max_buf_size(most.saturating_mul(2).max(BUFFER));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{
     prompt::Prompt,
     upstreams::{LoadGuard, Upstream, Upstreams},
@@ -26,6 +28,7 @@ pub(super) fn pick(
         .iter()
         .filter(|endpoint| !tried.contains(&endpoint.replica));
     let entries: Vec<Arc<Upstream>> = left.map(|endpoint| upstreams.entry(*endpoint)).collect();
+    let now = Instant::now();
     let chosen = match entries.as_slice() {
         [] => None,
         [only] => Some(only),
@@ -37,7 +40,7 @@ pub(super) fn pick(
             };
             let candidates: Vec<Candidate> = several
                 .iter()
-                .map(|entry| entry.candidate(cached(entry.endpoint.replica)))
+                .map(|entry| entry.candidate(cached(entry.endpoint.replica), now))
                 .collect();
             let chosen = Balance::default().choose(prompt.tokens, &candidates);
             chosen.and_then(|chosen| {
@@ -57,5 +60,5 @@ pub(super) fn pick(
         let replica = chosen.endpoint.replica;
         upstreams.prefixes().record(replica, &prompt.blocks);
     }
-    Ok(chosen.begin(prompt.tokens))
+    Ok(chosen.begin(prompt.tokens, now))
 }

@@ -282,12 +282,13 @@ impl Upstream {
     }
 
     /// Counts a call with a prompt of so many tokens on this replica until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>, prompt: u64) -> LoadGuard {
+    pub(super) fn begin(self: &Arc<Self>, prompt: u64, now: Instant) -> LoadGuard {
         let tokens = prompt + ANSWER;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
-        self.circuit().begin(self.known_since.elapsed());
+        self.circuit()
+            .begin(now.saturating_duration_since(self.known_since));
         LoadGuard {
             upstream: Arc::clone(self),
             tokens,
@@ -295,8 +296,8 @@ impl Upstream {
     }
 
     /// How it looks to a call of whose prompt it has likely seen so many tokens.
-    pub(super) fn candidate(&self, cached: u64) -> Candidate {
-        let known = self.known_since.elapsed();
+    pub(super) fn candidate(&self, cached: u64, now: Instant) -> Candidate {
+        let known = now.saturating_duration_since(self.known_since);
         Candidate {
             replica: self.endpoint.replica,
             outstanding: self.tokens.load(Ordering::Relaxed),
@@ -451,8 +452,8 @@ mod tests {
         let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let (a, b) = (endpoint(1), endpoint(2));
         let call = upstreams.begin_call();
-        let first = upstreams.entry(a).begin(0);
-        let second = upstreams.entry(a).begin(0);
+        let first = upstreams.entry(a).begin(0, Instant::now());
+        let second = upstreams.entry(a).begin(0, Instant::now());
         upstreams.entry(b);
         assert_eq!(
             (load.in_flight_of(a.replica), load.in_flight_of(b.replica)),
@@ -476,7 +477,7 @@ mod tests {
         let upstreams = Arc::new(Upstreams::default());
         let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
         let leaving = endpoint(1);
-        let call = upstreams.entry(leaving).begin(0);
+        let call = upstreams.entry(leaving).begin(0, Instant::now());
         upstreams.keep(&table(Vec::new()));
         assert_eq!(load.in_flight_of(leaving.replica), 1);
         drop(call);

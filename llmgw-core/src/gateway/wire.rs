@@ -131,6 +131,10 @@ impl Exchange {
             }
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
+                    if self.body.is_end_stream() {
+                        // Of a length that was told, the last: to see its end, nothing need be driven.
+                        self.keep_connection();
+                    }
                     // Trailers say nothing that a client of this API reads.
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
@@ -150,9 +154,9 @@ impl Exchange {
     }
 
     fn keep_connection(&mut self) {
-        if let Some(mut wire) = self.wire.take()
-            && wire.is_open()
-        {
+        // Whether it is open is asked when it is used next. To ask now, while the answer's last bytes are in our hands,
+        // would only make hyper get itself another buffer.
+        if let Some(mut wire) = self.wire.take().filter(|wire| !wire.ended) {
             wire.reused = true;
             self.load.upstream().put(wire);
         }

@@ -36,14 +36,17 @@ mod writes;
 use std::{
     fmt, io,
     path::{Path, PathBuf},
+    sync::LazyLock,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use sqlx::{
-    QueryBuilder, Sqlite, Transaction,
+    Sqlite, Transaction,
+    query::Query,
     sqlite::{
-        SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+        SqliteSynchronous,
     },
 };
 
@@ -329,33 +332,17 @@ impl Store for SqliteStore {
         }
         let doing = "appending usage";
         let mut transaction = self.begin(doing).await?;
+        let mut rest = records;
         // Each statement goes to the thread of the connection and back, which costs more than a row does.
-        for chunk in records.chunks(CHUNK) {
-            let mut insert = QueryBuilder::<Sqlite>::new(APPEND);
-            insert.push_values(chunk, |mut row, record| {
-                row.push_bind(record.request.as_uuid())
-                    .push_bind(record.key.as_uuid())
-                    .push_bind(record.model.as_str())
-                    .push_bind(record.replica.map(|replica| replica.as_uuid()))
-                    .push_bind(rows::count(record.prompt_tokens))
-                    .push_bind(rows::count(record.cached_tokens))
-                    .push_bind(rows::count(record.completion_tokens))
-                    .push_bind(record.estimated)
-                    .push_bind(record.status)
-                    .push_bind(record.started_at.0)
-                    .push_bind(rows::micros(record.duration))
-                    .push_bind(record.time_to_first_token.map(rows::micros))
-                    .push_bind(record.level.to_string())
-                    .push_bind(record.cost.0.max(0));
-            });
-            insert.push(" ON CONFLICT DO NOTHING");
-            insert
-                .build()
-                // One of another length would push others out of the cache of statements.
-                .persistent(chunk.len() == CHUNK)
-                .execute(&mut *transaction)
-                .await
-                .map_err(self.failed(doing))?;
+        for (rows, append) in APPENDS.iter() {
+            while let Some((chunk, others)) = rest.split_at_checked(*rows) {
+                rest = others;
+                let insert = chunk.iter().fold(sqlx::query(append.as_str()), bind_usage);
+                insert
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(self.failed(doing))?;
+            }
         }
         transaction.commit().await.map_err(self.failed(doing))
     }
@@ -417,6 +404,28 @@ impl fmt::Debug for SqliteStore {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// Binds a row of usage, in the order of the columns.
+fn bind_usage<'q>(
+    insert: Query<'q, Sqlite, SqliteArguments>,
+    record: &UsageRecord,
+) -> Query<'q, Sqlite, SqliteArguments> {
+    insert
+        .bind(record.request.as_uuid())
+        .bind(record.key.as_uuid())
+        .bind(record.model.to_string())
+        .bind(record.replica.map(|replica| replica.as_uuid()))
+        .bind(rows::count(record.prompt_tokens))
+        .bind(rows::count(record.cached_tokens))
+        .bind(rows::count(record.completion_tokens))
+        .bind(record.estimated)
+        .bind(record.status)
+        .bind(record.started_at.0)
+        .bind(rows::micros(record.duration))
+        .bind(record.time_to_first_token.map(rows::micros))
+        .bind(record.level.to_string())
+        .bind(record.cost.0.max(0))
 }
 
 fn is_busy(error: &sqlx::Error) -> bool {
@@ -525,10 +534,19 @@ const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
         status, started_at, duration, time_to_first_token, level, cost
-    ) ";
+    )";
 
-/// Rows of usage that are written with one statement.
-const CHUNK: usize = 128;
+/// Statements that append so many rows of usage, the most first: few, so that each stays prepared.
+static APPENDS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| {
+    [128, 16, 1].map(|rows| {
+        let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let values = vec![row; rows].join(", ");
+        (
+            rows,
+            format!("{APPEND} VALUES {values} ON CONFLICT DO NOTHING"),
+        )
+    })
+});
 
 const KEYS: &str = "
     SELECT id, name, hash, created_at, level, expires_at, limits

@@ -1,6 +1,6 @@
 //! The bounded read of a request body.
 
-use std::{pin::pin, time::Duration};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -43,9 +43,13 @@ where
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     loop {
-        let frame = tokio::time::timeout(bounds.timeout, body.frame())
-            .await
-            .map_err(|_| too_slow(bounds.timeout))?;
+        // Most often it is there, and no time need be taken.
+        let frame = match poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => tokio::time::timeout(bounds.timeout, body.frame())
+                .await
+                .map_err(|_| too_slow(bounds.timeout))?,
+        };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| broken(&error))?;
         let Ok(data) = frame.into_data() else {

@@ -126,9 +126,16 @@ impl UsageSpool {
     ) -> io::Result<u64> {
         let mut text = Vec::with_capacity(records.len() * 384);
         for record in records {
-            let json = serde_json::to_vec(record)?;
-            write!(text, "{:08x} ", crc32fast::hash(&json))?;
-            text.extend_from_slice(&json);
+            let begin = text.len();
+            text.extend_from_slice(NO_SUM);
+            serde_json::to_writer(&mut text, record)?;
+            if let Some((sum, json)) = text
+                .get_mut(begin..)
+                .and_then(|line| line.split_at_mut_checked(NO_SUM.len()))
+            {
+                let mut sum = sum;
+                write!(sum, "{:08x}", crc32fast::hash(json))?;
+            }
             text.push(b'\n');
         }
         let path = self.path(number);
@@ -252,6 +259,9 @@ fn private() -> OpenOptions {
     options.read(true).write(true).create(true).mode(0o600);
     options
 }
+
+/// Where the sum of a line goes, and the space behind it.
+const NO_SUM: &[u8] = b"00000000 ";
 
 const ENDING: &str = "usage";
 

@@ -90,6 +90,7 @@ pub(in crate::gateway) async fn unary(
         }))
     };
     let mut response = Response::new(body);
+    response.headers_mut().reserve(HEADERS);
     *response.status_mut() = head.status;
     let json = HeaderValue::from_static("application/json");
     let kind = head.headers.get(header::CONTENT_TYPE).cloned();
@@ -212,5 +213,7 @@ impl fmt::Debug for Rest {
     }
 }
 
+/// Of an answer, with those that stand in every one.
+const HEADERS: usize = 8;
 /// No message that a client reads is longer.
 const ERROR_BODY: usize = 64 << 10;

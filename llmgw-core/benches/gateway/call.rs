@@ -37,10 +37,10 @@ impl Mode {
         }
     }
 
-    /// What tells the upstream; a field that every proxy knows and passes on.
-    fn user(self) -> &'static str {
+    /// What tells the upstream, in the prompt: some proxies leave fields out.
+    fn mark(self) -> &'static str {
         match self {
-            Self::Unary | Self::Sse => "bench",
+            Self::Unary | Self::Sse => "",
             Self::SsePaced => PACED,
             Self::Held => HELD,
         }
@@ -58,16 +58,16 @@ impl fmt::Display for Mode {
 impl Calls {
     /// The calls to whoever listens there. They differ in the last turn of the conversation, and are alike before it.
     pub(crate) fn new(mode: Mode, host: SocketAddr) -> Self {
+        let mark = mode.mark();
         let call = |number: usize| {
             let mut body = json!({
                 "model": MODEL,
                 "messages": [
                     {"role": "system", "content": SYSTEM},
-                    {"role": "user", "content": format!("Question {number}: {QUESTION}")},
+                    {"role": "user", "content": format!("{mark}Question {number}: {QUESTION}")},
                 ],
                 "temperature": 0.7,
                 "max_tokens": 256,
-                "user": mode.user(),
             });
             if mode != Mode::Unary {
                 body["stream"] = json!(true);
@@ -193,8 +193,8 @@ pub(crate) const EVENTS: usize = 22;
 pub(crate) const MODEL: &str = "bench";
 pub(crate) const KEY: &str =
     "sk-llmgw-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-pub(crate) const PACED: &str = "bench-paced";
-pub(crate) const HELD: &str = "bench-held";
+pub(crate) const PACED: &str = "Take your time. ";
+pub(crate) const HELD: &str = "Never end. ";
 const DIFFERENT: usize = 16;
 const SYSTEM: &str = "You are a careful assistant of a library. Answer in plain words and short sentences. Say \
     what you know and what you do not know; never make up the title of a book, the name of an author or a year. When \

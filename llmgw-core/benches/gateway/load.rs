@@ -159,19 +159,31 @@ async fn one(
     }
 }
 
-/// Streams that are open and say nothing more: those that could be opened.
+/// So many streams that are open and say nothing more.
 pub(crate) async fn hold(address: SocketAddr, streams: usize) -> io::Result<Vec<Client>> {
     let calls = Calls::new(Mode::Held, address);
     let mut held = Vec::with_capacity(streams);
-    for number in 0..streams {
-        let mut client = Client::connect(address).await?;
-        client
-            .call(calls.get(number), Mode::Held, &mut Vec::new())
-            .await?;
-        held.push(client);
+    let opening = async {
+        for number in 0..streams {
+            let mut client = Client::connect(address).await?;
+            client
+                .call(calls.get(number), Mode::Held, &mut Vec::new())
+                .await?;
+            held.push(client);
+        }
+        Ok(())
+    };
+    match timeout(OPENING, opening).await {
+        Ok(opened) => opened.map(|()| held),
+        Err(_) => {
+            let (opened, seconds) = (held.len(), OPENING.as_secs());
+            let message = format!("{opened} streams were open after {seconds} s");
+            Err(io::Error::other(message))
+        }
     }
-    Ok(held)
 }
 
+/// Whoever has not opened all streams after so long is left out.
+const OPENING: Duration = Duration::from_secs(10);
 /// Whoever does not answer for so long has failed.
 const LONGEST: Duration = Duration::from_secs(20);

@@ -193,7 +193,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         let ours = ours.context("there is nothing of ours to load")?;
         return memory::soak(ours, Duration::from_secs(seconds)).await;
     }
-    let (rounds, seconds) = if args.quick { (3, 0.4) } else { (5, 1.5) };
+    let (rounds, seconds) = if args.quick { (3, 0.25) } else { (5, 1.5) };
     let effort = Effort {
         rounds: args.rounds.unwrap_or(rounds),
         span: Duration::from_secs_f64(args.seconds.unwrap_or(seconds)),
@@ -210,8 +210,19 @@ async fn measure(args: Args) -> anyhow::Result<()> {
     let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, upstreams[0]));
     let mut rows = Vec::new();
     for cell in rounds::cells(&modes, &args.connections) {
-        let of_cell = rounds::run(cell, effort, upstream, &proxies, &held).await?;
+        let too_slow = |proxy: &&Proxy| {
+            let mut rows = rows.iter().filter(|row: &&Row| row.proxy == proxy.name);
+            rows.any(|row| row.is_too_slow_for(cell))
+        };
+        let (slow, others): (Vec<&Proxy>, Vec<&Proxy>) = proxies.iter().partition(too_slow);
+        let of_cell = rounds::run(cell, effort, upstream, &others, &held).await?;
         report::cell(cell, &of_cell);
+        for proxy in slow {
+            println!(
+                "  {:<14} left out: with fewer connections it is slow already",
+                proxy.name
+            );
+        }
         rows.extend(of_cell);
     }
     report::ratios(&rows);

@@ -74,7 +74,7 @@ pub(crate) async fn run(
     cell: Cell,
     effort: Effort,
     upstream: SocketAddr,
-    proxies: &[Proxy],
+    proxies: &[&Proxy],
     held: &[Held],
 ) -> anyhow::Result<Vec<Row>> {
     let nobody = Group::none();
@@ -142,6 +142,17 @@ fn row(cell: Cell, proxy: &'static str, rounds: &[Round], without: &[Round], rss
         open_streams_rss_kib: None,
         failed: rounds.iter().map(|round| round.failed).sum(),
         failure: rounds.iter().find_map(|round| round.failure.clone()),
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Whether the proxy took so long for this that, with more connections, each call would take seconds.
+    pub(crate) fn is_too_slow_for(&self, cell: Cell) -> bool {
+        self.mode == cell.mode.as_str()
+            && self.connections < cell.connections
+            && self.added_p50_us > 50_000.0
     }
 }
 

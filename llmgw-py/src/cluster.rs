@@ -304,7 +304,7 @@ view! {
 view! {
     /// What was used of a model, with a key, at a level, within a time, as far as was asked.
     Usage(usage::UsageView) {
-        /// When the hour, the day or the month began, in milliseconds since the Unix epoch; None when it is summed up over the whole time.
+        /// When the hour, the day or the month began, in milliseconds since the Unix epoch; None over the whole time.
         at: Option<i64>,
         /// The level that the key belonged to; None when it is summed up over all.
         level: Option<String>,

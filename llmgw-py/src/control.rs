@@ -222,7 +222,7 @@ impl Client {
         future(py, self.ask_retry(name(model)?))
     }
 
-    /// What was used within the last `since`: by model and key, or summed up by what `by` names, such as `level,model,day`.
+    /// What was used within the last `since`: by model and key, or by what `by` names, such as `level,model,day`.
     #[pyo3(signature = (*, by=None, since="24h"))]
     fn usage(&self, py: Python<'_>, by: Option<&str>, since: &str) -> PyResult<Vec<Usage>> {
         block(py, self.ask_usage(usage_by(by)?, span("since", since)?))

@@ -90,3 +90,24 @@ def test_a_key_belongs_to_a_level(server: Server) -> None:
         orders.remove_level("acme")
     orders.revoke_key(key["id"])
     orders.remove_level("acme")
+
+
+def test_a_model_has_a_price_and_a_level_a_budget(server: Server) -> None:
+    client = server.client()
+    client.add(DEFINITION)
+    try:
+        price = client.orders.set_price(DEFINITION["name"], prompt=500_000, completion=1_500_000)
+        assert (price["cached"], price["completion"]) == (500_000, 1_500_000)
+        assert client.orders.prices() == [price]
+        with pytest.raises(llmgw.ConfigError, match="prompt"):
+            client.orders.set_price(DEFINITION["name"], prompt=-1, completion=1)
+    finally:
+        client.remove(DEFINITION["name"])
+    budget = {"amount_micros": 25_000_000, "period": "month"}
+    acme = client.orders.create_level("acme", limits={"budgets": [budget]})
+    (spending,) = acme["spending"]
+    assert (spending["period"], spending["amount_micros"], spending["spent_micros"]) == ("month", 25_000_000, 0)
+    client.orders.remove_level("acme")
+    assert client.usage(by="organisation,day", since="30days") == []
+    with pytest.raises(llmgw.ConfigError, match="by"):
+        client.usage(by="fortnight")

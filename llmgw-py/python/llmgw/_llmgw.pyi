@@ -411,11 +411,9 @@ class Client:
         """The same, awaited."""
 
     def usage(self, *, by: str | None = None, since: str = "24h") -> list[Usage]:
-        """What was used within the last `since`: by model and key, or summed up by what `by` names, such as `level,model,day`."""
+        """What was used within the last `since`: by model and key, or by what `by` names, such as `level,model,day`."""
 
-    def usage_async(
-        self, *, by: str | None = None, since: str = "24h"
-    ) -> asyncio.Future[list[Usage]]:
+    def usage_async(self, *, by: str | None = None, since: str = "24h") -> asyncio.Future[list[Usage]]:
         """The same, awaited."""
 
 # === orders: what is ordered of a control plane ===
@@ -1451,7 +1449,7 @@ class Usage:
 
     @property
     def at(self) -> int | None:
-        """When the hour, the day or the month began, in milliseconds since the Unix epoch; None when it is summed up over the whole time."""
+        """When the hour, the day or the month began, in milliseconds since the Unix epoch; None over the whole time."""
 
     @property
     def level(self) -> str | None:

@@ -12,10 +12,12 @@
 //! # }
 //! ```
 
+mod accounts;
 mod answer;
 mod logs;
 mod ordering;
 mod stream;
+mod tenancy;
 mod transport;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -31,9 +33,8 @@ pub use self::transport::tls;
 use crate::{
     api::{
         admin::{
-            Added, CollectRequest, CreatedKey, Explanation, JobView, KeyRequest, KeyView,
-            ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried, Revoked,
-            SettingsView, Summary, UsageBy, UsageView,
+            Added, CollectRequest, Explanation, JobView, ModelView, NodeView, OrphanView, Removed,
+            Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -41,15 +42,13 @@ use crate::{
             ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
-    control::{
-        Accounts, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage, Tenancy,
-    },
+    control::{Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage},
     error::Code,
-    id::{KeyId, ModelName},
-    units::Span,
+    id::ModelName,
 };
 
 /// The control roles of a control plane that is asked over its admin API.
@@ -309,39 +308,6 @@ impl Fleet for AdminClient {
         let json = body("the question", &WhatIf { changes })?;
         self.ask(Method::POST, self.route(&["plan"]), Some(json))
             .await
-    }
-}
-
-#[async_trait]
-impl Accounts for AdminClient {
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
-        let mut url = self.route(&["usage"]);
-        if let Some(by) = by.as_str() {
-            url.query_pairs_mut().append_pair("by", by);
-        }
-        url.query_pairs_mut()
-            .append_pair("since", &Span(since).to_string());
-        self.ask(Method::GET, url, None).await
-    }
-}
-
-#[async_trait]
-impl Tenancy for AdminClient {
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        self.read("keys", None).await
-    }
-
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
-        let name = name.to_owned();
-        let json = body("the name", &KeyRequest { name })?;
-        self.ask(Method::POST, self.route(&["keys"]), Some(json))
-            .await
-    }
-
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
-        let url = self.route(&["keys", &id.to_string()]);
-        let _: Revoked = self.ask(Method::DELETE, url, None).await?;
-        Ok(())
     }
 }
 

@@ -8,4 +8,7 @@ pub mod frozen;
 pub mod log;
 pub mod openai;
 pub mod orders;
+pub mod settings;
+pub mod tenancy;
+pub mod usage;
 pub mod whatif;

@@ -11,5 +11,6 @@ pub mod pool;
 pub mod release;
 pub mod replica;
 pub mod scaling;
+pub mod tenancy;
 pub mod variant;
 pub mod weights;

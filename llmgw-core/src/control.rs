@@ -4,6 +4,7 @@
 //! Python and the admin API hold a [`Control`] and never know which. [`Activation`] is how the gateway asks for
 //! a model that nothing serves.
 
+mod accounts;
 mod acting;
 mod capacities;
 mod engines;
@@ -14,12 +15,14 @@ mod logs;
 mod models;
 mod nodes;
 mod operators;
+mod tenancy;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 
 pub use self::{
+    accounts::{Accounts, check_price},
     acting::{Acting, Actor},
     capacities::{Capacities, check_measurement},
     engines::{Engines, check_choice, check_unchoosing, not_chosen},
@@ -33,18 +36,22 @@ pub use self::{
     },
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
+    tenancy::{
+        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_level,
+        check_new_level, key_view, level_views, spending_quotas, unknown_level,
+    },
 };
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, OrphanView, Replaced,
-            ReplicaView, SettingsView, Summary, UsageBy, UsageView,
+            Explanation, JobView, ModelView, NodeView, OrphanView, Replaced, ReplicaView, Summary,
         },
         decision::Decision,
         frozen::Thawed,
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
+        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
@@ -64,9 +71,9 @@ pub struct Control {
     pub catalog: Arc<dyn Catalog>,
     /// Nodes and replicas: what is.
     pub fleet: Arc<dyn Fleet>,
-    /// Who may use them: keys.
+    /// Who may use them: keys, and the levels that they belong to.
     pub tenancy: Arc<dyn Tenancy>,
-    /// Usage.
+    /// Usage, and what models cost.
     pub accounts: Arc<dyn Accounts>,
     /// What this control plane was told.
     pub settings: Arc<dyn Settings>,
@@ -201,7 +208,7 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     async fn approve(&self, node: &str) -> Result<NodeStateView, ControlError>;
 
     /// The last lines that the engines of a model's replicas wrote, as far as they are known here: those of replicas that
-    /// failed, and of the first of the failures that parked the model. Accepts an alias.
+    /// failed, and of the first of the failures in a row, whether they parked the model or it is tried again. Accepts an alias.
     ///
     /// MUST refuse an unknown model ([`Code::NotFound`]).
     async fn logs(&self, model: &ModelName) -> Result<Vec<LogView>, ControlError>;
@@ -215,28 +222,6 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// MUST refuse a change that can't be made ([`Code::InvalidRequest`]); the message begins with its path, such as
     /// `changes[0].drain: `.
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError>;
-}
-
-/// Who may use the models: API keys, so far.
-///
-/// # Contract
-/// As for [`Catalog`]; and a key that was made or revoked is known to every gateway of this process when the
-/// answer is given.
-#[async_trait]
-pub trait Tenancy: fmt::Debug + Send + Sync + 'static {
-    /// All keys, by id: without their secrets, which nobody knows.
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError>;
-
-    /// Makes a key. Its secret is in the answer, and never shown again.
-    ///
-    /// MUST refuse a name that is empty, longer than 128 characters, or has control characters
-    /// ([`Code::InvalidRequest`]).
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError>;
-
-    /// Revokes a key.
-    ///
-    /// MUST refuse an unknown one ([`Code::NotFound`]).
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError>;
 }
 
 /// What this control plane was told: its file and its command line.
@@ -287,14 +272,6 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 pub trait Audit: fmt::Debug + Send + Sync + 'static {
     /// The entries after number `after`, in order, at most `limit` and never more than 1,000.
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, ControlError>;
-}
-
-/// Usage.
-#[async_trait]
-pub trait Accounts: fmt::Debug + Send + Sync + 'static {
-    /// What was used by calls that came in within the last `since`, summed up as asked. Shows what is in the store: a
-    /// call shows up within a second.
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError>;
 }
 
 /// How the gateway asks for a model that nothing serves.
@@ -423,30 +400,6 @@ pub fn chosen_orphans(
     let mut chosen = listed;
     chosen.retain(|one| digests.contains(&one.sha256));
     Ok(chosen)
-}
-
-/// Checks a key's name as [`Tenancy::create_key`] must.
-///
-/// # Errors
-/// What `create_key` must answer.
-pub fn check_key_name(name: &str) -> Result<&str, ControlError> {
-    let wrong = |problem: &str| {
-        Err(
-            ControlError::new(Code::InvalidRequest, format!("name: {problem}"))
-                .with_hint("a key's name says whose it is, such as \"build server\""),
-        )
-    };
-    let name = name.trim();
-    if name.is_empty() {
-        return wrong("it is empty");
-    }
-    if name.chars().count() > 128 {
-        return wrong("it is longer than 128 characters");
-    }
-    if name.chars().any(char::is_control) {
-        return wrong("it has a control character");
-    }
-    Ok(name)
 }
 
 /// A subject in the audit log, with whether its order was forced.

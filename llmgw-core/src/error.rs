@@ -36,6 +36,12 @@ pub enum Code {
     NotFound,
     /// The object exists already, or the state does not allow the change.
     Conflict,
+    /// So much can't be asked for at once.
+    RateLimitExceeded,
+    /// A budget is spent.
+    BudgetExceeded,
+    /// Whether a budget is spent can't be told now.
+    BudgetUnavailable,
     /// The model is not placed because it fits nowhere.
     ModelUnplaceable,
     /// The model failed to start too often and is not tried again by itself.
@@ -135,6 +141,9 @@ impl Code {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NotFound => "not_found",
             Self::Conflict => "conflict",
+            Self::RateLimitExceeded => "rate_limit_exceeded",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::BudgetUnavailable => "budget_unavailable",
             Self::ModelUnplaceable => "model_unplaceable",
             Self::ModelParked => "model_parked",
             Self::ModelLoading => "model_loading",
@@ -169,11 +178,14 @@ impl Code {
             | Self::MethodNotAllowed
             | Self::NotFound
             | Self::Conflict
+            | Self::RateLimitExceeded
+            | Self::BudgetExceeded
             | Self::NoStore => Fault::Caller,
             Self::UpstreamError
             | Self::UpstreamDisconnected
             | Self::UpstreamTimeout
             | Self::Unavailable
+            | Self::BudgetUnavailable
             | Self::VerificationFailed => Fault::Upstream,
             Self::ModelUnplaceable
             | Self::ModelParked
@@ -192,9 +204,11 @@ impl Code {
     pub fn retry(self) -> Retry {
         match self {
             Self::ModelLoading => Retry::After(Duration::from_secs(2)),
-            Self::QueueFull | Self::ShuttingDown | Self::Unavailable => {
-                Retry::After(Duration::from_secs(1))
-            }
+            Self::QueueFull
+            | Self::ShuttingDown
+            | Self::Unavailable
+            | Self::RateLimitExceeded
+            | Self::BudgetUnavailable => Retry::After(Duration::from_secs(1)),
             Self::UpstreamError
             | Self::UpstreamDisconnected
             | Self::UpstreamTimeout
@@ -214,6 +228,7 @@ impl Code {
             | Self::NoStore
             | Self::NotFound
             | Self::Conflict
+            | Self::BudgetExceeded
             | Self::ModelUnplaceable
             | Self::ModelParked
             | Self::ModelOff

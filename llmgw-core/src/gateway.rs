@@ -10,6 +10,7 @@
 //! | `inspect` | reads the body within its limit, finds `model`, `stream`, `stream_options` |
 //! | `resolve` | finds the model of that name, and wakes it when nothing serves it; calls wait in a `queue` |
 //! | `authorise` | whether the key may use the model |
+//! | `admit` | whether the call is within what its key and the levels above it may use |
 //! | `pick` | the replica that costs the call least: by its work, and by what of the `prompt` it has seen |
 //! | `forward` | sends, and sends again where that can help |
 //! | `account` | what was used, however the call ends |
@@ -23,6 +24,7 @@
 //! What the gateway routes by comes through `watch` channels and stays good when nobody sends any more.
 
 mod account;
+mod admit;
 mod authorise;
 mod bulletin;
 mod call;
@@ -66,8 +68,9 @@ use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    account::Account,
-    authorise::may_use,
+    account::{Account, Payer},
+    admit::{Admission, Admitted},
+    authorise::authorise,
     call::{Call, PROGRESS, Trail},
     identify::{Caller, identify},
     inspect::{Inspected, discard},
@@ -87,8 +90,8 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
+    cluster::tenancy::PriceList,
     control::Activation,
-    error::Code,
     keys::{HashingKey, KeyRing},
     metrics::{GatewayGauges, GatewayMeters},
     route::{ModelRoute, RouteTable},
@@ -100,13 +103,15 @@ use crate::{
 pub struct GatewayDeps {
     /// Which replicas serve.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Which keys are good.
+    /// Which keys are good, and what holds for each.
     pub keys: watch::Receiver<Arc<KeyRing>>,
+    /// What models cost.
+    pub prices: watch::Receiver<Arc<PriceList>>,
     /// What keys are hashed with.
     pub hashing_key: HashingKey,
     /// Whom to ask for a model that nothing serves.
     pub activation: Arc<dyn Activation>,
-    /// Where usage goes; not asked for anything else.
+    /// Where usage goes, and what gateways share limits through; not asked for anything else.
     pub store: Arc<dyn Store>,
     /// Where usage waits for the store, so that it outlives this process; in memory alone when absent.
     pub spool: Option<UsageSpool>,
@@ -139,6 +144,7 @@ struct Shared {
     config: GatewayConfig,
     routes: watch::Receiver<Arc<RouteTable>>,
     keys: watch::Receiver<Arc<KeyRing>>,
+    prices: watch::Receiver<Arc<PriceList>>,
     hashing_key: HashingKey,
     activation: Arc<dyn Activation>,
     clock: Arc<dyn Clock>,
@@ -146,6 +152,7 @@ struct Shared {
     /// What blocks of prompts are named with.
     prompt_key: RandomState,
     queue: Arc<Queue>,
+    admission: Arc<Admission>,
     journal: Arc<Journal>,
     meters: Arc<GatewayMeters>,
     /// The drain's deadline has passed.
@@ -161,6 +168,7 @@ impl GatewayConfig {
         let GatewayDeps {
             routes,
             keys,
+            prices,
             hashing_key,
             activation,
             store,
@@ -170,9 +178,11 @@ impl GatewayConfig {
         let shared = Arc::new(Shared {
             journal: Arc::new(Journal::new(self.journal_limit, spool)),
             queue: Arc::new(Queue::new(self.waiting_per_model, self.waiting)),
+            admission: Arc::new(Admission::new(Arc::clone(&clock), prices.clone())),
             config: self,
             routes,
             keys,
+            prices,
             hashing_key,
             activation,
             clock,
@@ -236,6 +246,11 @@ impl Gateway {
         let _stopped_on_drop = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
         tasks.spawn(keep_house(Arc::clone(&shared), stop.clone()));
+        tasks.spawn({
+            let (shared, store) = (Arc::clone(&shared), Arc::clone(&store));
+            let stop = stop.clone();
+            async move { shared.admission.keep(&*store, &stop).await }
+        });
         tasks.spawn({
             let (shared, stop) = (Arc::clone(&shared), stop.clone());
             async move {
@@ -328,12 +343,22 @@ impl Shared {
         let route = resolve(&self.table(), &asked.model)?;
         trail.model(&route.name);
         // 4. authorise
-        if !may_use(&caller, &route) {
-            let message = format!("this key may not use {}", route.name);
-            return Err(Refusal::new(Code::ModelNotAllowed, message));
-        }
+        authorise(&caller, &route)?;
+        // 5. admit
+        let admitted = self.admission.admit(&caller, &route.name, &asked).await;
+        let admitted = match admitted {
+            Ok((admitted, rates)) => {
+                trail.rates(rates);
+                admitted
+            }
+            Err((refusal, rates)) => {
+                trail.rates(rates);
+                return Err(refusal);
+            }
+        };
         // From here on, the call has an account, which is written when it is dropped.
-        let account = self.open_account((call, counted), &caller, &route, asked.n);
+        let counted = (call, counted, admitted);
+        let account = self.open_account(counted, &caller, &route, asked.n);
         let told = asked.stream && self.wants_progress(&head.headers);
         let client = &head.headers;
         let serving = Serving::new(
@@ -349,7 +374,7 @@ impl Shared {
             let interval = self.config.progress_interval;
             return serving.tell(trail, interval).await;
         }
-        // 5. to 8.
+        // 6. to 9.
         let answered;
         (*trail, answered) = serving.run().await;
         answered
@@ -366,7 +391,7 @@ impl Shared {
 
     fn caller(&self, head: &request::Parts) -> Result<Caller, Refusal> {
         let ring = Arc::clone(&self.keys.borrow());
-        identify(&head.headers, &ring, &self.hashing_key)
+        identify(&head.headers, &ring, &self.hashing_key, self.clock.now())
     }
 
     fn table(&self) -> Arc<RouteTable> {
@@ -375,20 +400,24 @@ impl Shared {
 
     fn open_account(
         &self,
-        (call, counted): (Call, CallGuard),
+        (call, counted, admitted): (Call, CallGuard, Admitted),
         caller: &Caller,
         route: &ModelRoute,
         choices_per_prompt: u64,
     ) -> Account {
+        let payer = Payer {
+            pass: Arc::clone(&caller.pass),
+            prices: Arc::clone(&self.prices.borrow()),
+        };
         let counted_by = (Arc::clone(&self.journal), Arc::clone(&self.meters));
         Account::open(
             counted_by,
             Arc::clone(&self.clock),
             call,
-            caller.key,
+            payer,
             route.name.clone(),
             choices_per_prompt,
-            counted,
+            (counted, admitted),
         )
     }
 }

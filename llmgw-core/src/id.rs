@@ -203,6 +203,11 @@ typed_id! {
     RequestId, "request", "req"
 }
 
+typed_id! {
+    /// A gateway, from its start to its end: the next process has another.
+    GatewayId, "gateway", "gw"
+}
+
 checked_name! {
     /// What clients call a model; may contain `/` and `:`.
     ModelName, "model", "/:@+"
@@ -214,6 +219,11 @@ checked_name! {
 checked_name! {
     /// An inference server program, such as `llamacpp`.
     EngineName, "engine", ""
+}
+
+checked_name! {
+    /// What an operator calls an organisation, a team or a project.
+    LevelName, "level", ""
 }
 
 checked_name! {

@@ -4,14 +4,17 @@
 //! [`HashingKey`]: whoever reads the store can neither use the keys in it nor test guesses against them. A
 //! gateway checks what clients present against a [`KeyRing`], which is never changed, only replaced.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::{
-    cluster::account::{ApiKey, KeyHash, OperatorToken},
+    cluster::{
+        account::{ApiKey, KeyHash, OperatorToken},
+        tenancy::{Level, LevelPath, Limits, Pass},
+    },
     error::{Code, Coded},
 };
 
@@ -25,10 +28,12 @@ pub struct HashingKey([u8; 32]);
 #[derive(Clone)]
 pub struct Secret(String);
 
-/// All keys that are valid, as a snapshot.
-#[derive(Clone, Debug, Default)]
+/// All keys that are valid, with what holds for each, as a snapshot.
+///
+/// A key whose time is over is in it until it is revoked, so that its holder can be told.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeyRing {
-    keys: BTreeMap<KeyHash, ApiKey>,
+    keys: BTreeMap<KeyHash, Arc<Pass>>,
 }
 
 /// All admin tokens that are valid, as a snapshot.
@@ -136,11 +141,23 @@ impl fmt::Debug for Secret {
 // === impl KeyRing ===
 
 impl KeyRing {
-    /// The ring of these keys.
+    /// The ring of these keys, none of which belongs to a level below the cluster.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = ApiKey>) -> Self {
+        Self::with_levels(keys, [])
+    }
+
+    /// The ring of these keys, among these levels. A key of a level that is not there is left out: it opens nothing.
+    #[must_use]
+    pub fn with_levels(
+        keys: impl IntoIterator<Item = ApiKey>,
+        levels: impl IntoIterator<Item = Level>,
+    ) -> Self {
+        let levels = levels.into_iter().map(|level| (level.path, level.limits));
+        let levels: BTreeMap<LevelPath, Limits> = levels.collect();
+        let passes = keys.into_iter().filter_map(|key| Pass::of(key, &levels));
         Self {
-            keys: keys.into_iter().map(|key| (key.hash, key)).collect(),
+            keys: passes.map(|pass| (pass.key().hash, pass.into())).collect(),
         }
     }
 
@@ -149,7 +166,7 @@ impl KeyRing {
     /// Looking the hash up takes a time that depends on the hash; without the hashing key, nobody learns anything
     /// about a secret from that.
     #[must_use]
-    pub fn check(&self, hashing: &HashingKey, presented: &str) -> Option<&ApiKey> {
+    pub fn check(&self, hashing: &HashingKey, presented: &str) -> Option<&Arc<Pass>> {
         if presented.len() > MAX_PRESENTED {
             return None;
         }
@@ -218,12 +235,7 @@ mod tests {
     use crate::{clock::Timestamp, id::KeyId};
 
     fn key(hash: KeyHash) -> ApiKey {
-        ApiKey {
-            id: KeyId::generate(),
-            name: "a".into(),
-            hash,
-            created_at: Timestamp(0),
-        }
+        ApiKey::new(KeyId::generate(), "a", hash, Timestamp(0))
     }
 
     #[test]
@@ -244,7 +256,8 @@ mod tests {
         let (mine, other) = (Secret::generate().unwrap(), Secret::generate().unwrap());
         let key = key(hashing.hash(mine.expose()));
         let ring = KeyRing::new([key.clone()]);
-        assert_eq!(ring.check(&hashing, mine.expose()), Some(&key));
+        let found = ring.check(&hashing, mine.expose()).map(|pass| pass.key());
+        assert_eq!(found, Some(&key));
         assert_eq!(ring.check(&hashing, other.expose()), None);
         assert_eq!(ring.check(&hashing, ""), None);
         assert_eq!(ring.check(&hashing, &format!("{} ", mine.expose())), None);

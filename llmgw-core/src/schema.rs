@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::{
     cluster::{
         node::MajorMinor,
+        tenancy::LevelPath,
         variant::Variant,
         weights::{Sha256Digest, Source},
     },
@@ -47,6 +48,11 @@ written! {
     };
     HoldName, "HoldName": {
         "type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
+    };
+    LevelPath, "LevelPath": {
+        "type": "string",
+        "description": "A level: / for the cluster, or the names of an organisation, a team and a project, as far as it goes.",
+        "pattern": "^(/|[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2})$"
     };
     NodeId, "NodeId": { "type": "string", "pattern": "^node-[0-9a-f-]+$" };
     ReplicaId, "ReplicaId": { "type": "string", "pattern": "^r-[0-9a-f-]+$" };

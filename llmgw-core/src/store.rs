@@ -1,7 +1,7 @@
 //! What must survive a restart: models that were added, orders, keys, usage, the audit log, and who leads.
 //!
 //! # What we store, and what we do not
-//! *Intent* is stored: models, orders, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
+//! *Intent* is stored: models, orders, levels, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
 //! was measured. *Facts* are not: nodes,
 //! replicas and what they do are told by agents, and are known again a heartbeat after a restart. Secrets are not
 //! stored; a key is kept as its keyed hash.
@@ -37,10 +37,14 @@ use crate::{
         capacity::Capacity,
         catalog::Model,
         order::StoredOrder,
+        tenancy::{
+            Level, LevelPath, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
     error::{Code, Coded},
-    id::{KeyId, ModelName},
-    units::Tokens,
+    id::{GatewayId, KeyId, ModelName},
+    units::{Micros, Tokens},
 };
 
 /// Keeps what must survive a restart.
@@ -109,6 +113,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes a key. Fenced. Says whether it was there.
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError>;
 
+    /// All levels that were made or limited, by path (in the order of their bytes).
+    ///
+    /// Whoever wants to know what holds for keys reads the keys first: a level is made before its keys, and goes after
+    /// them.
+    async fn levels(&self) -> Result<Vec<Level>, StoreError>;
+
+    /// All prices, those that were too, by model, then by time (the models in the order of their bytes).
+    async fn prices(&self) -> Result<Vec<Price>, StoreError>;
+
     /// The orders that stand, by kind, then by name within it (in the order of their bytes). Those of a kind that
     /// this release does not know, for a newer one has written them, are passed over and kept.
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError>;
@@ -137,9 +150,35 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// which no engine can mean, is kept as that.
     async fn append_usage(&self, records: &[UsageRecord]) -> Result<(), StoreError>;
 
-    /// What was used by calls that came in at `since` or later, by model, then key; ordered so. A sum beyond
-    /// 2^64 - 1 is shown as that.
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError>;
+    /// What was used by calls that came in at `since` or later: by time, when a step is given, then by model, key and
+    /// level; ordered so. A sum beyond 2^64 - 1 is shown as that.
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError>;
+
+    /// What all gateways have spent and hold of these quotas, in their order.
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError>;
+
+    /// Tells what a gateway has spent of quotas, and asks for a share of what is left of each, in the place of what it
+    /// held: answers in the order of the asks, each of which MUST be as
+    /// [`Standing::grant`](crate::cluster::tenancy::quota::Standing::grant) says. Not fenced: every gateway asks for
+    /// itself.
+    ///
+    /// A share is held for `ttl`, from some moment between the call and its answer; then it counts for nothing, and what
+    /// was spent still counts. Of all that gateways spend and hold of a quota at a moment, no call sees more granted than
+    /// the limit: whoever asks at the same time, through whichever handles, MUST be served one after the other.
+    ///
+    /// `turn` rises with every call of a gateway: a call that comes late, because its future was dropped, changes nothing
+    /// that a later one said. No quota stands twice among the asks.
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError>;
 
     /// Appends an entry to the audit log, and returns it as it stands there. Fenced.
     ///
@@ -204,21 +243,51 @@ pub struct StoredModel {
     pub added_at: Timestamp,
 }
 
+/// A length of time that usage is summed up over, from one full hour or one midnight (UTC) to the next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UsageStep {
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
 /// What was used of a model with a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UsageTotal {
+    /// When the hour or the day began; absent when no step was asked for.
+    pub at: Option<Timestamp>,
     /// The model.
     pub model: ModelName,
     /// The key.
     pub key: KeyId,
+    /// The level that the key belonged to.
+    pub level: LevelPath,
     /// Calls.
     pub requests: u64,
     /// Calls that ended with a status of 400 or more.
     pub errors: u64,
     /// Tokens of all prompts.
     pub prompt_tokens: Tokens,
+    /// Tokens of prompts that the engines had in their caches.
+    pub cached_tokens: Tokens,
     /// Tokens of all answers.
     pub completion_tokens: Tokens,
+    /// What all of them cost.
+    pub cost: Micros,
+}
+
+// === impl UsageStep ===
+
+impl UsageStep {
+    /// How long it is, in milliseconds.
+    #[must_use]
+    pub const fn millis(self) -> i64 {
+        match self {
+            Self::Hour => 3_600_000,
+            Self::Day => 86_400_000,
+        }
+    }
 }
 
 /// Why the store did not do what was asked.
@@ -366,6 +435,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).delete_key(epoch, id).await
     }
 
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        (**self).levels().await
+    }
+
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
         (**self).orders().await
     }
@@ -391,8 +464,30 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).append_usage(records).await
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
-        (**self).usage_totals(since).await
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
+        (**self).usage_totals(since, step).await
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        (**self).prices().await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        (**self).quota_uses(quotas).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        (**self).share_quotas(gateway, turn, asks, ttl).await
     }
 
     async fn append_audit(

@@ -50,6 +50,15 @@ pub struct ParseBytesError {
     text: String,
 }
 
+/// Says why a text is not an amount of money.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{text:?} is not an amount of money; write units with six decimals at most, such as 25 or 0.15"
+)]
+pub struct ParseMicrosError {
+    text: String,
+}
+
 /// Says why a text is not an amount of processor.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{text:?} is not a number of cores; write 4, 1.5 or 1500m")]
@@ -303,6 +312,36 @@ impl fmt::Display for Tokens {
     }
 }
 
+impl Micros {
+    /// The amount without zeros that say nothing: `25`, `0.15`.
+    #[must_use]
+    pub fn shortest(self) -> String {
+        let text = self.to_string();
+        let text = text.trim_end_matches('0');
+        text.trim_end_matches('.').to_owned()
+    }
+}
+
+impl FromStr for Micros {
+    type Err = ParseMicrosError;
+
+    /// Reads units with decimals; an amount is not negative.
+    fn from_str(text: &str) -> Result<Self, ParseMicrosError> {
+        let error = || ParseMicrosError {
+            text: text.chars().take(64).collect(),
+        };
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let are_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !are_digits(whole) || !are_digits(fraction) || fraction.len() > 6 {
+            return Err(error());
+        }
+        format!("{whole}{fraction:0<6}")
+            .parse()
+            .map(Self)
+            .map_err(|_| error())
+    }
+}
+
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -313,6 +352,37 @@ impl fmt::Display for Micros {
             magnitude / 1_000_000,
             magnitude % 1_000_000
         )
+    }
+}
+
+#[cfg(test)]
+mod money {
+    use super::*;
+
+    #[test]
+    fn money_is_units_with_decimals() {
+        for (text, micros) in [
+            ("25", 25_000_000),
+            ("0.15", 150_000),
+            ("0.000001", 1),
+            ("0", 0),
+        ] {
+            assert_eq!(text.parse(), Ok(Micros(micros)));
+            assert_eq!(Micros(micros).shortest(), text);
+        }
+        for bad in [
+            "",
+            ".",
+            "1.",
+            ".5",
+            "-1",
+            "+1",
+            "1e3",
+            "0.0000001",
+            "99999999999999999999",
+        ] {
+            assert!(bad.parse::<Micros>().is_err(), "{bad:?}");
+        }
     }
 }
 

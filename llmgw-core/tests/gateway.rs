@@ -13,6 +13,8 @@
 mod accounts;
 #[path = "gateway/balance.rs"]
 mod balance;
+#[path = "gateway/budgets.rs"]
+mod budgets;
 #[path = "gateway/cancellation.rs"]
 mod cancellation;
 #[path = "gateway/client.rs"]
@@ -29,6 +31,8 @@ mod models;
 mod overhead;
 #[path = "gateway/progress.rs"]
 mod progress;
+#[path = "gateway/rates.rs"]
+mod rates;
 #[path = "gateway/refusals.rs"]
 mod refusals;
 #[path = "gateway/retries.rs"]
@@ -39,6 +43,8 @@ mod rig;
 mod smuggling;
 #[path = "gateway/streams.rs"]
 mod streams;
+#[path = "gateway/tenancy.rs"]
+mod tenancy;
 #[path = "gateway/unary.rs"]
 mod unary;
 #[path = "gateway/waiting.rs"]

@@ -199,7 +199,7 @@ async fn many_may_open_a_new_database_at_once_and_a_newer_one_is_refused() {
     .await;
     let error = PostgresStore::connect(&url).await.unwrap_err();
     assert!(
-        matches!(error, StoreError::Newer { found: 9, known: 3 }),
+        matches!(error, StoreError::Newer { found: 9, known: 6 }),
         "{error:?}"
     );
     assert!(error.hint().unwrap().contains("newer release"));
@@ -386,6 +386,8 @@ fn usage() -> UsageRecord {
         started_at: Timestamp(0),
         duration: Duration::ZERO,
         time_to_first_token: None,
+        level: Default::default(),
+        cost: Default::default(),
     }
 }
 

@@ -88,7 +88,7 @@ async fn a_file_of_a_newer_release_is_refused_and_left_as_it_is() {
     .await;
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(
-        matches!(error, StoreError::Newer { found: 9, known: 3 }),
+        matches!(error, StoreError::Newer { found: 9, known: 6 }),
         "{error:?}"
     );
     assert!(error.hint().unwrap().contains("newer release"));
@@ -109,7 +109,7 @@ async fn a_file_of_an_earlier_release_is_brought_up_to_date() {
         assert_eq!(names, ["r0-0", "r0-1"]);
         let keys = store.keys().await.unwrap();
         assert_eq!((keys.len(), keys[0].name.as_str()), (1, "ops"));
-        let totals = store.usage_totals(Timestamp(0)).await.unwrap();
+        let totals = store.usage_totals(Timestamp(0), None).await.unwrap();
         assert_eq!((totals.len(), totals[0].prompt_tokens), (1, Tokens(100)));
         // The epochs go on where they were.
         let epoch = store.acquire_lease("writer", LONG).await.unwrap().epoch;
@@ -367,6 +367,8 @@ fn usage() -> UsageRecord {
         started_at: Timestamp(0),
         duration: Duration::ZERO,
         time_to_first_token: None,
+        level: Default::default(),
+        cost: Default::default(),
     }
 }
 

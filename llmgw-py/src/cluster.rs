@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use llmgw_core::{
     api::{
         admin::{self, Origin},
-        frozen,
+        frozen, usage,
     },
     cluster::{
         engine::{self, ProvisionState},
@@ -302,8 +302,12 @@ view! {
 }
 
 view! {
-    /// What was used of a model, with a key, or both.
-    Usage(admin::UsageView) {
+    /// What was used of a model, with a key, at a level, within a time, as far as was asked.
+    Usage(usage::UsageView) {
+        /// When the hour, the day or the month began, in milliseconds since the Unix epoch; None when it is summed up over the whole time.
+        at: Option<i64>,
+        /// The level that the key belonged to; None when it is summed up over all.
+        level: Option<String>,
         /// The model; None when it is summed up over all.
         model: Option<String>,
         /// The key's id; None when it is summed up over all.
@@ -314,8 +318,12 @@ view! {
         errors: u64,
         /// Tokens of all prompts.
         prompt_tokens: u64,
+        /// Tokens of prompts that the engines had in their caches.
+        cached_tokens: u64,
         /// Tokens of all answers.
         completion_tokens: u64,
+        /// What it cost, in millionths of the cluster's currency.
+        cost_micros: i64,
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 use llmgw_core::{
     admin_client::AdminClient,
     api::{
-        admin::UsageBy,
         log::{LogFrom, LogPart},
+        usage::UsageBy,
         whatif::Snapshot,
     },
     cluster::catalog::ModelDefinition,
@@ -222,7 +222,7 @@ impl Client {
         future(py, self.ask_retry(name(model)?))
     }
 
-    /// What was used within the last `since`: by model and key, or summed up by the one or the other.
+    /// What was used within the last `since`: by model and key, or summed up by what `by` names, such as `level,model,day`.
     #[pyo3(signature = (*, by=None, since="24h"))]
     fn usage(&self, py: Python<'_>, by: Option<&str>, since: &str) -> PyResult<Vec<Usage>> {
         block(py, self.ask_usage(usage_by(by)?, span("since", since)?))
@@ -348,12 +348,11 @@ impl Client {
 }
 
 fn usage_by(by: Option<&str>) -> Result<UsageBy, Error> {
-    match by {
-        None => Ok(UsageBy::Both),
-        Some("model") => Ok(UsageBy::Model),
-        Some("key") => Ok(UsageBy::Key),
-        Some(_) => Err(Error::invalid("by", "there are model and key")),
-    }
+    let by = by.map(|text| {
+        text.parse()
+            .map_err(|error| Error::invalid("by", &format!("{error}")))
+    });
+    Ok(by.transpose()?.unwrap_or_default())
 }
 
 fn span(field: &str, text: &str) -> Result<Span, Error> {

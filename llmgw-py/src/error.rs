@@ -116,7 +116,9 @@ fn exception(code: Code) -> fn(Arguments) -> PyErr {
             classes::NotFoundError::new_err
         }
         Code::Conflict | Code::Fenced => classes::ConflictError::new_err,
-        Code::QueueFull => classes::OverloadedError::new_err,
+        Code::QueueFull | Code::RateLimitExceeded | Code::BudgetExceeded => {
+            classes::OverloadedError::new_err
+        }
         Code::ModelUnplaceable
         | Code::ModelParked
         | Code::ModelLoading

@@ -246,13 +246,29 @@ impl Orders {
     }
 
     /// Makes an API key; its secret is in the answer, and never shown again.
-    fn create_key<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        block(py, self.ask_create_key(name))?.into_pyobject(py)
+    #[pyo3(signature = (name, *, level="/", expires_in=None, limits=None))]
+    fn create_key<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        level: &str,
+        expires_in: Option<&str>,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_create_key(name, level, expires_in, limits)?)?.into_pyobject(py)
     }
 
     /// The same, awaited.
-    fn create_key_async<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        future(py, self.ask_create_key(name))
+    #[pyo3(signature = (name, *, level="/", expires_in=None, limits=None))]
+    fn create_key_async<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        level: &str,
+        expires_in: Option<&str>,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_create_key(name, level, expires_in, limits)?)
     }
 
     /// Revokes an API key.
@@ -263,6 +279,106 @@ impl Orders {
     /// The same, awaited.
     fn revoke_key_async<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         future(py, self.ask_revoke_key(key)?)
+    }
+
+    /// Organisations, teams and projects, and what is limited there; `/` is the cluster itself.
+    fn levels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_levels())?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    fn levels_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_levels())
+    }
+
+    /// Makes an organisation, a team of one, or a project of a team.
+    #[pyo3(signature = (level, *, limits=None))]
+    fn create_level<'py>(
+        &self,
+        py: Python<'py>,
+        level: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_create_level(level, limits)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (level, *, limits=None))]
+    fn create_level_async<'py>(
+        &self,
+        py: Python<'py>,
+        level: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_create_level(level, limits)?)
+    }
+
+    /// Limits a level so, in the place of all that was limited there.
+    #[pyo3(signature = (level, *, limits=None))]
+    fn limit_level<'py>(
+        &self,
+        py: Python<'py>,
+        level: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_limit_level(level, limits)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (level, *, limits=None))]
+    fn limit_level_async<'py>(
+        &self,
+        py: Python<'py>,
+        level: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_limit_level(level, limits)?)
+    }
+
+    /// Removes a level that no key and no other level is in.
+    fn remove_level<'py>(&self, py: Python<'py>, level: &str) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_remove_level(level)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    fn remove_level_async<'py>(&self, py: Python<'py>, level: &str) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_remove_level(level)?)
+    }
+
+    /// What models cost, and have cost, for a million tokens in millionths of the cluster's currency.
+    fn prices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_prices())?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    fn prices_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_prices())
+    }
+
+    /// Has a model cost so much from now on, for a million tokens in millionths of the cluster's currency.
+    #[pyo3(signature = (model, *, prompt, completion, cached=None))]
+    fn set_price<'py>(
+        &self,
+        py: Python<'py>,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_set_price(model, prompt, completion, cached)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (model, *, prompt, completion, cached=None))]
+    fn set_price_async<'py>(
+        &self,
+        py: Python<'py>,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_set_price(model, prompt, completion, cached)?)
     }
 
     /// Admin tokens with roles, without their secrets.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use llmgw_core::{
+    clock::Timestamp,
+    cluster::tenancy::LevelPath,
     id::{EngineName, ModelName, NodeId, ProfileName, ReplicaId},
     reason::{Amount, Check},
-    units::{Bytes, Tokens},
+    units::{Bytes, Micros, Tokens},
 };
 use pyo3::{prelude::*, types::PyTuple};
 
@@ -131,6 +133,18 @@ impl Show<u64> for Tokens {
     }
 }
 
+impl Show<i64> for Timestamp {
+    fn show(&self) -> i64 {
+        self.0
+    }
+}
+
+impl Show<i64> for Micros {
+    fn show(&self) -> i64 {
+        self.0
+    }
+}
+
 macro_rules! as_text {
     ($($core:ty),*) => {
         $(
@@ -155,5 +169,12 @@ macro_rules! as_itself {
     };
 }
 
-as_text!(EngineName, ModelName, NodeId, ProfileName, ReplicaId);
+as_text!(
+    EngineName,
+    LevelPath,
+    ModelName,
+    NodeId,
+    ProfileName,
+    ReplicaId
+);
 as_itself!(String, bool, u32, u64, usize);

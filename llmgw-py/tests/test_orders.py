@@ -75,3 +75,18 @@ def test_a_token_opens_what_its_role_allows(server: Server) -> None:
     assert [token["id"] for token in orders.tokens()] == []
     actions = [entry["action"] for entry in orders.audit()]
     assert actions[-2:] == ["token.create", "token.revoke"]
+
+
+def test_a_key_belongs_to_a_level(server: Server) -> None:
+    orders = server.client().orders
+    acme = orders.create_level("acme", limits={"models": ["small"]})
+    assert (acme["kind"], acme["limits"]) == ("organisation", {"models": ["small"]})
+    key = orders.create_key("ops", level="acme", expires_in="1h", limits={"models": ["small", "big"]})
+    assert key["level"] == "acme"
+    assert key["expires_at"] - key["created_at"] == 3_600_000
+    assert [(level["path"], level["keys"]) for level in orders.levels()][1:] == [("acme", 1)]
+    assert orders.limit_level("acme")["limits"] == {}
+    with pytest.raises(llmgw.ConflictError, match="1 keys belong to acme"):
+        orders.remove_level("acme")
+    orders.revoke_key(key["id"])
+    orders.remove_level("acme")

@@ -132,6 +132,7 @@ async fn measure(args: &Args, joining: mpsc::Receiver<DuplexStream>) -> anyhow::
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };

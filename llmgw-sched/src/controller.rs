@@ -8,6 +8,7 @@
 //! roles  ───────────────────┘        └──▶ snapshot, route table (watch) ──▶ roles, gateway
 //! ```
 
+mod accounts;
 mod chronicle;
 mod entries;
 mod feed;
@@ -32,7 +33,10 @@ use std::{
 };
 
 use llmgw_core::{
-    api::{admin::SettingsView, event::Event as ClusterEvent},
+    api::{
+        event::Event as ClusterEvent,
+        settings::{QueueSettings, SettingsView},
+    },
     clock::Clock,
     cluster::{
         account::KeyHash,
@@ -40,6 +44,7 @@ use llmgw_core::{
         engine::WantedEngine,
         order::Orders,
         pool::Pools,
+        tenancy::PriceList,
         weights::{WeightsOrders, without_secrets},
     },
     control::{Actor, Control, Traffic},
@@ -87,6 +92,8 @@ pub struct ControllerConfig {
     pub pools: Pools,
     /// How fast to follow what is asked for.
     pub pacing: Pacing,
+    /// How many requests wait for models on demand, as the gateway was told: shown, and not used here.
+    pub queue: Option<QueueSettings>,
     /// Which policy places.
     pub policy: PolicyName,
     /// What nodes are to do about weights; what is collected is ordered later.
@@ -190,6 +197,7 @@ struct Shared {
     attempts: std::sync::Mutex<BTreeMap<ModelName, Duration>>,
     hashing_key: HashingKey,
     keys: watch::Sender<Arc<KeyRing>>,
+    prices: watch::Sender<Arc<PriceList>>,
     tokens: watch::Sender<Arc<TokenRing>>,
     settings: SettingsView,
     /// Which engines are wanted, without what is found out about their releases.
@@ -229,6 +237,7 @@ impl ControllerConfig {
             engines,
             pools,
             pacing,
+            queue,
             policy,
             weights,
         } = self;
@@ -243,7 +252,9 @@ impl ControllerConfig {
         let epoch =
             leadership::first_lease(&*store, &*clock, &holder, lease_ttl, &mut elector).await?;
         let added = store.models().await.map_err(ControllerError::Store)?;
-        let keys = store.keys().await.map_err(ControllerError::Store)?;
+        let keys = tenancy::ring(&*store).await;
+        let keys = keys.map_err(ControllerError::Store)?;
+        let prices = store.prices().await.map_err(ControllerError::Store)?;
         let tokens = store.tokens().await.map_err(ControllerError::Store)?;
         let orders: Orders = store
             .orders()
@@ -263,6 +274,8 @@ impl ControllerConfig {
                 .collect(),
             pools: pools.by_name().clone(),
             placement_policy: policy.to_string(),
+            scaling: Some(pacing.into()),
+            queue,
             evict_weights: weights.evict,
             mirror: weights.mirror.as_deref().map(without_secrets),
             lease_ttl_seconds: lease_ttl.as_secs(),
@@ -290,7 +303,8 @@ impl ControllerConfig {
             traffic: OnceLock::new(),
             attempts: std::sync::Mutex::default(),
             hashing_key,
-            keys: watch::channel(Arc::new(KeyRing::new(keys))).0,
+            keys: watch::channel(Arc::new(keys)).0,
+            prices: watch::channel(Arc::new(PriceList::new(prices))).0,
             tokens: watch::channel(Arc::new(TokenRing::new(tokens))).0,
             engines: watch::channel(orders.engines_over(&settings.engines)).0,
             feed: broadcast::channel(FEED).0,
@@ -380,6 +394,8 @@ impl Controller {
         }
         let keeping = own_orders::keep(Arc::clone(&shared), own_orders);
         shared.tasks.spawn(keeping);
+        let reading = tenancy::keep_reading(Arc::clone(&shared), shared.stopping.clone());
+        shared.tasks.spawn(reading);
         let telling = feed::keep_telling(Arc::clone(&shared));
         shared.tasks.spawn(telling);
         let lead = leadership.run(shared.stopping.clone());
@@ -427,10 +443,16 @@ impl ControllerHandle {
         self.shared.routes.clone()
     }
 
-    /// The keys that are good; replaced whenever one is made or revoked.
+    /// The keys that are good, and what holds for each; replaced whenever that changes.
     #[must_use]
     pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
         self.shared.keys.subscribe()
+    }
+
+    /// What models cost, and have cost; replaced whenever that changes.
+    #[must_use]
+    pub fn prices(&self) -> watch::Receiver<Arc<PriceList>> {
+        self.shared.prices.subscribe()
     }
 
     /// Reads the keys again, for keys that were put into the store by other ways.

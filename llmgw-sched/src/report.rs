@@ -110,15 +110,18 @@ fn rejections(working: &mut Working<'_>, model: &Model) -> Vec<Rejection> {
     rejections
 }
 
-/// How far a rejection is from fitting: fewer failing checks, then fewer that nobody can mend on that node or wants to,
-/// then fewer that are unknown, then less missing.
-fn distance(rejection: &Rejection) -> (usize, usize, usize, Bytes) {
-    // A node that is being emptied is no place to come nearer to: least of all for what is to leave it.
+/// How far a rejection is from fitting: fewer failing checks, then fewer that nobody can mend on that node, then fewer
+/// that are unknown, then less missing. A node that is being emptied is farther than all others: it is no place to come
+/// nearer to, least of all for what is to leave it.
+fn distance(rejection: &Rejection) -> (bool, usize, usize, usize, Bytes) {
     let draining = Amount::Text(NodeState::Draining.as_str().to_owned());
-    let is_of_the_node = |reason: &Reason| match reason.check {
-        Check::Pool | Check::Labels | Check::Gpus | Check::Fabric => true,
-        Check::Node => reason.have.as_ref() == Some(&draining),
-        _ => false,
+    let is_emptied =
+        |reason: &Reason| reason.check == Check::Node && reason.have.as_ref() == Some(&draining);
+    let is_of_the_node = |reason: &Reason| {
+        matches!(
+            reason.check,
+            Check::Pool | Check::Labels | Check::Gpus | Check::Fabric
+        )
     };
     let given = rejection
         .reasons
@@ -135,7 +138,8 @@ fn distance(rejection: &Rejection) -> (usize, usize, usize, Bytes) {
         .iter()
         .filter_map(|reason| reason.short_by)
         .sum();
-    (rejection.reasons.len(), given, unknown, missing)
+    let is_emptied = rejection.reasons.iter().any(is_emptied);
+    (is_emptied, rejection.reasons.len(), given, unknown, missing)
 }
 
 fn nearest(rejections: &[Rejection]) -> Option<&Rejection> {

@@ -9,6 +9,7 @@ use llmgw_core::{
         node::NodeState,
     },
     id::{ModelName, NodeId, ReplicaId},
+    reason::remedy::{Change as Mend, Remedy},
 };
 
 use crate::{
@@ -39,6 +40,7 @@ pub fn what_if(
         return Err(wrong("changes", problem, "ask about fewer at a time"));
     }
     let wanted = wanted.clone().as_it_runs(fleet);
+    let drained_before = draining(fleet);
     let before = Settled::of(fleet.sorted(), wanted, options);
     let mut scene = Scene::of(&before);
     for (index, change) in changes.iter().enumerate() {
@@ -120,7 +122,15 @@ pub fn what_if(
             },
         });
     }
-    for report in reports.into_iter().filter(|report| report.fits.is_none()) {
+    // What was asked for is no mistake to be undone.
+    let is_asked = |remedy: &Remedy| match &remedy.change {
+        Mend::Ready { node, .. } => {
+            draining(&fleet).contains(node) && !drained_before.contains(node)
+        }
+        _ => false,
+    };
+    for mut report in reports.into_iter().filter(|report| report.fits.is_none()) {
+        report.remedies.retain(|remedy| !is_asked(remedy));
         if before.lacking.contains(&report.model) {
             outcome.lacking_already.push(report.model);
         } else {
@@ -129,6 +139,13 @@ pub fn what_if(
     }
     outcome.last_slots = last_slots(&before, &fleet, &wanted, &plan, options);
     Ok(outcome)
+}
+
+/// The nodes that are being emptied.
+fn draining(fleet: &Fleet) -> BTreeSet<NodeId> {
+    let nodes = fleet.nodes.iter();
+    let draining = nodes.filter(|node| node.state == NodeState::Draining);
+    draining.map(|node| node.id).collect()
 }
 
 /// A fleet with everything placed that can be.

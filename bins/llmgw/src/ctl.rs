@@ -9,23 +9,24 @@ mod describe;
 mod logs;
 mod orders;
 mod tables;
+mod tenancy;
 mod text;
+mod usage;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 use llmgw_core::{
     api::{
-        admin::{Added, Removed, Retried, Revoked},
+        admin::{Added, Removed},
         event::Event,
         orders::NodeUse,
     },
     clock::{Clock, SystemClock},
     cluster::weights::Sha256Digest,
     control::Control,
-    id::{KeyId, ModelName},
+    id::ModelName,
     terminal::one_line,
-    units::Span,
 };
 
 use self::{
@@ -34,9 +35,11 @@ use self::{
     describe::Kind,
     logs::LogsArgs,
     orders::{
-        By, CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
+        CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
         TokenOrder,
     },
+    tenancy::{KeyOrder, TenantOrder},
+    usage::{PriceOrder, UsageArgs},
 };
 use crate::{
     document::{self, DEFINITION},
@@ -119,14 +122,12 @@ enum Command {
     Logs(LogsArgs),
     /// What happens, as it happens, until interrupted
     Events,
-    /// Tokens and calls of the last day, by model and key
-    Usage {
-        /// Sum up by this alone
-        #[arg(long, value_enum)]
-        by: Option<By>,
-        /// Over the last so long, such as 1h or 30days
-        #[arg(long, value_name = "TIME", default_value = "24h")]
-        since: Span,
+    /// Tokens, calls and cost of the last day, by model and key
+    Usage(UsageArgs),
+    /// What models cost, and have cost: for a million tokens
+    Prices {
+        #[command(subcommand)]
+        order: Option<PriceOrder>,
     },
     /// What models were measured to do
     Capacity {
@@ -147,6 +148,11 @@ enum Command {
     Keys {
         #[command(subcommand)]
         order: Option<KeyOrder>,
+    },
+    /// Organisations, teams and projects: those there are, a new one, what is limited there
+    Tenants {
+        #[command(subcommand)]
+        order: Option<TenantOrder>,
     },
     /// What this control plane was told, by its file and its command line
     Settings,
@@ -223,20 +229,6 @@ enum WeightsOrder {
         /// All that are listed
         #[arg(long, conflicts_with = "digests")]
         all: bool,
-    },
-}
-
-#[derive(Clone, Debug, Subcommand)]
-enum KeyOrder {
-    /// Make a key; its secret is shown this once
-    Create {
-        /// Whose it is
-        name: String,
-    },
-    /// Revoke a key: it opens nothing from now on
-    Revoke {
-        /// The key's id
-        id: KeyId,
     },
 }
 
@@ -332,39 +324,10 @@ async fn answer(
             let table = |decided: &[_]| decisions::table(decided, now, messages);
             format.list(&decided, table, "nothing was decided yet")
         }
-        Command::Usage { by, since } => {
-            let accounts = connection.control()?.accounts;
-            let usage = accounts
-                .usage(by.map(Into::into).unwrap_or_default(), since.into())
-                .await?;
-            format.list(&usage, tables::usage, "nothing was used in that time")
-        }
-        Command::Keys { order: None } => {
-            let keys = connection.control()?.tenancy.keys().await?;
-            format.list(&keys, tables::keys, "there is no key yet")
-        }
-        Command::Keys {
-            order: Some(KeyOrder::Create { name }),
-        } => {
-            let created = connection.control()?.tenancy.create_key(&name).await?;
-            let shown = format.show(&created, |created| format!("{}\n", created.secret))?;
-            let id = &created.key.id;
-            Ok(match format {
-                // The secret alone is the answer, so that a script can take it.
-                Format::Table => shown.with_remark(format!(
-                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it"
-                )),
-                Format::Json | Format::Yaml => shown,
-            })
-        }
-        Command::Keys {
-            order: Some(KeyOrder::Revoke { id }),
-        } => {
-            connection.control()?.tenancy.revoke_key(id).await?;
-            format.show(&Revoked { revoked: id }, |answer| {
-                format!("revoked {}\n", answer.revoked)
-            })
-        }
+        Command::Usage(args) => usage::usage(&connection.control()?, format, args).await,
+        Command::Prices { order } => usage::prices(&connection.control()?, format, order).await,
+        Command::Keys { order } => tenancy::keys(&connection.control()?, format, order).await,
+        Command::Tenants { order } => tenancy::tenants(&connection.control()?, format, order).await,
         Command::Settings => {
             let settings = connection.control()?.settings.settings().await?;
             format.show(&settings, text::settings)
@@ -450,12 +413,7 @@ async fn answer(
                 format!("removed {}\n", answer.removed)
             })
         }
-        Command::Retry { name } => {
-            connection.control()?.catalog.retry(&name).await?;
-            format.show(&Retried { retried: name }, |answer| {
-                format!("{} is tried again\n", answer.retried)
-            })
-        }
+        Command::Retry { name } => orders::retry(&connection.control()?, format, name).await,
     }
 }
 
@@ -495,12 +453,14 @@ impl Command {
             | Self::Snapshot
             | Self::Decisions { .. }
             | Self::Describe { .. }
-            | Self::Usage { .. }
+            | Self::Usage(_)
+            | Self::Prices { order: None }
             | Self::Settings
             | Self::Jobs
             | Self::Audit { .. }
             | Self::Engines { order: None }
             | Self::Keys { order: None }
+            | Self::Tenants { order: None }
             | Self::Capacity { order: None }
             | Self::Holds { order: None }
             | Self::Tokens { order: None } => true,
@@ -508,6 +468,8 @@ impl Command {
             Self::Logs(args) => !args.follow,
             Self::Engines { .. }
             | Self::Keys { .. }
+            | Self::Tenants { .. }
+            | Self::Prices { .. }
             | Self::Capacity { .. }
             | Self::Holds { .. }
             | Self::Tokens { .. }

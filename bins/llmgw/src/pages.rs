@@ -20,7 +20,7 @@ pub(crate) struct CompletionsArgs {
 /// Write the manual pages: one for each command
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ManArgs {
-    /// The directory that they are written to, such as ~/.local/share/man/man1; the page of `llmgw` alone is printed
+    /// The directory that they are written to, made when it is not there, such as ~/.local/share/man/man1; the page of `llmgw` alone is printed
     /// when none is named
     directory: Option<PathBuf>,
 }
@@ -39,7 +39,9 @@ pub(crate) fn man(args: &ManArgs, command: Command) -> ExitCode {
             Err(error) => failed(format!("making the page: {error}")),
         };
     };
-    match clap_mangen::generate_to(command, directory) {
+    let written = std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(command, directory));
+    match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(format!("writing to {}: {error}", directory.display())),
     }

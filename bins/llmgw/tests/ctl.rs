@@ -302,7 +302,12 @@ async fn a_model_is_added_tried_again_and_removed() {
     let out = plane.ctl(&replace).await.succeeded();
     assert_eq!(out, "replaced org/new\n");
     let out = plane.ctl(&["retry", "new"]).await.succeeded();
-    assert_eq!(out, "new is tried again\n");
+    assert_eq!(
+        out,
+        "new is not parked and has not failed: there was nothing to try again\n"
+    );
+    let out = plane.ctl(&["retry", "broken"]).await.succeeded();
+    assert_eq!(out, "broken is tried again\n");
     let out = plane.ctl(&["remove", "org/new"]).await.succeeded();
     assert_eq!(out, "removed org/new\n");
     for gone in [&["remove", "org/new"][..], &replace] {

@@ -106,7 +106,7 @@ fn streaming(deps: AdminDeps, stop: CancellationToken) -> Router {
         .method_not_allowed_fallback(refusal::wrong_method)
         .layer(Extension(metrics::Gateway(gateway)))
         .layer(Extension(described))
-        .layer(Extension(Streaming(stop)))
+        .layer(Extension(Streaming::new(stop)))
         .layer(middleware::from_fn_with_state(door, caller::check))
         .layer(middleware::from_fn(watch::observe))
 }

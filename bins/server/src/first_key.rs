@@ -99,12 +99,8 @@ async fn insert(
     epoch: Epoch,
     clock: &dyn Clock,
 ) -> Result<(), Fault> {
-    let key = ApiKey {
-        id: KeyId::generate(),
-        name: name.to_owned(),
-        hash: hashing_key.hash(secret.expose()),
-        created_at: clock.now(),
-    };
+    let hash = hashing_key.hash(secret.expose());
+    let key = ApiKey::new(KeyId::generate(), name, hash, clock.now());
     store.insert_key(epoch, &key).await.map_err(Fault::Store)
 }
 

@@ -178,6 +178,7 @@ impl ServerConfig {
             engines,
             pools,
             pacing,
+            queue: Some(queue.into()),
             policy,
             weights: WeightsOrders {
                 evict: weights.evict,
@@ -470,6 +471,7 @@ fn build_gateway(
     let deps = GatewayDeps {
         routes: handle.routes(),
         keys: handle.keys(),
+        prices: handle.prices(),
         hashing_key,
         activation,
         store,

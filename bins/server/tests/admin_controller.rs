@@ -72,6 +72,7 @@ async fn controller() -> Running {
         engines: Vec::new(),
         pools: Pools::checked(pools.into()).unwrap(),
         pacing: Pacing::default(),
+        queue: None,
         weights: WeightsOrders::default(),
         policy: PolicyName::default(),
     };

@@ -294,3 +294,38 @@ async fn a_request_that_does_not_end_is_cut_off() {
     assert_eq!(started.elapsed().as_secs(), 5);
     assert_eq!(read_to_close(&mut stream).await, "");
 }
+
+#[tokio::test]
+async fn those_who_follow_leave_room_for_those_who_ask() {
+    let admin = admin().await;
+    let follow = "GET /api/v1/replicas/r-00000000000000000000000000000001/log?follow=true HTTP/1.1\r\nhost: a\r\n\
+                  authorization: Bearer t\r\n\r\n";
+    let mut readers = Vec::new();
+    for _ in 0..128 {
+        let mut reader = admin.send(follow.as_bytes()).await;
+        let head = read_until(&mut reader, "\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        readers.push(reader);
+    }
+    let mut late = admin.send(follow.as_bytes()).await;
+    let refusal = read_until(&mut late, "}").await;
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    assert!(refusal.contains("128 readers follow events"), "{refusal}");
+    let mut asking = admin.send(REQUEST).await;
+    let answer = read_until(&mut asking, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    // Whoever leaves makes room.
+    drop(readers.pop());
+    let served = async {
+        loop {
+            let mut reader = admin.send(follow.as_bytes()).await;
+            if read_until(&mut reader, "\r\n\r\n")
+                .await
+                .starts_with("HTTP/1.1 200 OK")
+            {
+                break;
+            }
+        }
+    };
+    timeout(Duration::from_secs(10), served).await.unwrap();
+}

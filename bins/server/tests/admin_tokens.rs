@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use llmgw_core::{
     admin_client::AdminClient,
-    api::orders::{EngineRequest, HoldRequest},
+    api::{
+        orders::{EngineRequest, HoldRequest},
+        tenancy::KeyRequest,
+    },
     clock::SystemClock,
     cluster::{account::Role, order::HoldScope, pool::Pools, weights::WeightsOrders},
     control::{Actor, Control},
@@ -47,6 +50,7 @@ async fn serving(store: MemoryStore) -> Serving {
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     };
@@ -117,10 +121,18 @@ async fn each_role_may_do_its_own_and_what_those_before_it_may() {
     assert!(viewer.operators.tokens().await.is_err());
 
     operator.holds.hold(hold()).await.unwrap();
-    let refused = operator.tenancy.create_key("x").await.unwrap_err();
+    let refused = operator
+        .tenancy
+        .create_key(KeyRequest::named("x"))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code, Code::PermissionDenied);
 
-    second.tenancy.create_key("x").await.unwrap();
+    second
+        .tenancy
+        .create_key(KeyRequest::named("x"))
+        .await
+        .unwrap();
     assert_eq!(second.operators.tokens().await.unwrap().len(), 3);
 
     // Revoked, it opens nothing from the next request on.

@@ -62,7 +62,12 @@ impl Engine for LlamaCppEngine {
         let port = port.to_string();
         let parallel = profile.parallel.to_string();
         let cache = prompt_cache_mib(profile.memory).to_string();
-        let env = Vec::new();
+        // Its threads wait for each other hundreds of times a token, and would do so at full speed: where replicas share
+        // cores, each then keeps the others from what it waits for.
+        let env = match spec.gpus.is_empty() {
+            true => vec![("OMP_WAIT_POLICY".into(), "passive".into())],
+            false => Vec::new(),
+        };
         match &engine.launch {
             Launch::Wheel { python, launcher } => EngineCommand {
                 program: python.clone(),

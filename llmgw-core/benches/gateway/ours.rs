@@ -35,11 +35,9 @@ pub(crate) async fn serve(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let hashing_key = HashingKey::from_bytes([7; HashingKey::LENGTH]);
-    let key = |secret: &str| ApiKey {
-        id: KeyId::generate(),
-        name: "bench".into(),
-        hash: hashing_key.hash(secret),
-        created_at: clock.now(),
+    let key = |secret: &str| {
+        let hash = hashing_key.hash(secret);
+        ApiKey::new(KeyId::generate(), "bench", hash, clock.now())
     };
     let others = (0..KEYS).map(|number| key(&format!("sk-llmgw-{number}")));
     let ring = KeyRing::new(others.chain([key(KEY)]));
@@ -67,6 +65,7 @@ pub(crate) async fn serve(
     let gateway = GatewayConfig::default().build(GatewayDeps {
         routes,
         keys,
+        prices: watch::channel(Arc::default()).1,
         hashing_key,
         activation: Arc::new(Asleep),
         store: Arc::new(SqliteStore::open(directory.join("store.db")).await?),

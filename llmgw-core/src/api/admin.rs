@@ -4,8 +4,6 @@
 
 mod nodes;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::nodes::{ChosenBy, EngineView, InstalledEngine, NodeEngine, NodeView, UnhealthyGpu};
@@ -14,12 +12,10 @@ use crate::{
     api::frozen::Frozen,
     clock::Timestamp,
     cluster::{
-        catalog::ModelDefinition,
-        engine::WantedEngine,
         replica::{MemoryUse, ReplicaState},
         weights::{FetchProgress, Sha256Digest},
     },
-    id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId},
+    id::{ModelName, NodeId, ProfileName, ReplicaId},
     reason::{Check, Report},
     units::{Bytes, Tokens},
 };
@@ -250,6 +246,9 @@ pub struct Explanation {
     pub replicas: Vec<ReplicaId>,
     /// A fresh trial to place one more.
     pub report: Report,
+    /// What holds up a drain or a roll of its replicas, in one line each, as the [`Summary`] has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<String>,
     /// The same for people, in one line.
     pub headline: String,
 }
@@ -286,106 +285,6 @@ pub struct Removed {
 pub struct Retried {
     /// The model that may be tried again, as it was named.
     pub retried: ModelName,
-}
-
-/// How `GET usage` sums up.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UsageBy {
-    /// A line for each model and key.
-    #[default]
-    Both,
-    /// A line for each model.
-    Model,
-    /// A line for each key.
-    Key,
-}
-
-/// `GET usage`, one of: what was used of a model, with a key, or both.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct UsageView {
-    /// The model; absent when it is summed up over all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelName>,
-    /// The key's id; absent when it is summed up over all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// Calls.
-    pub requests: u64,
-    /// Calls that ended with a status of 400 or more.
-    pub errors: u64,
-    /// Tokens of all prompts.
-    pub prompt_tokens: Tokens,
-    /// Tokens of all answers.
-    pub completion_tokens: Tokens,
-}
-
-/// `GET keys`, one of.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct KeyView {
-    /// The key's id; may be logged.
-    pub id: KeyId,
-    /// What people call it.
-    pub name: String,
-    /// When it was made, in milliseconds since the Unix epoch.
-    pub created_at: Timestamp,
-}
-
-/// `POST keys`
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeyRequest {
-    /// What people call it.
-    pub name: String,
-}
-
-/// `POST keys` answers this, once.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
-pub struct CreatedKey {
-    /// The key.
-    #[serde(flatten)]
-    pub key: KeyView,
-    /// What clients present. Shown here and never again.
-    pub secret: String,
-}
-
-/// `DELETE keys/{id}` answers this.
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Revoked {
-    /// The key that was revoked.
-    pub revoked: KeyId,
-}
-
-/// `GET settings`
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct SettingsView {
-    /// Models that are declared.
-    pub models: Vec<ModelDefinition>,
-    /// Engines that every node should have, or every node of the pool that stands there.
-    pub engines: Vec<WantedEngine>,
-    /// Pools by name: the labels that make a node one of them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pools: BTreeMap<String, BTreeMap<String, String>>,
-    /// Which policy places, such as `scarcity` or `spread`.
-    #[serde(default)]
-    pub placement_policy: String,
-    /// Whether weights that were used longest ago may be removed when there is no room for others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub evict_weights: bool,
-    /// The address that `mirror:` sources are fetched beneath; absent when there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<String>,
-    /// How long the lease lasts, in seconds.
-    pub lease_ttl_seconds: u64,
-    /// How long agents are listened for before anything is placed, in seconds.
-    pub settle_seconds: u64,
 }
 
 /// `GET weights/orphans`, one of: weights on a node's disk that no model refers to.
@@ -496,66 +395,6 @@ impl ReplicaView {
             error: self.error.clone(),
             fetch,
         }
-    }
-}
-
-// === impl UsageBy ===
-
-impl UsageBy {
-    /// What it stands for in a query; nothing for both.
-    #[must_use]
-    pub fn as_str(self) -> Option<&'static str> {
-        match self {
-            Self::Both => None,
-            Self::Model => Some("model"),
-            Self::Key => Some("key"),
-        }
-    }
-
-    /// Sums lines up, for each model and key, as asked.
-    #[must_use]
-    pub fn sum(self, lines: Vec<UsageView>) -> Vec<UsageView> {
-        let mut sums: BTreeMap<(Option<ModelName>, Option<String>), UsageView> = BTreeMap::new();
-        for mut line in lines {
-            match self {
-                Self::Both => {}
-                Self::Model => line.key = None,
-                Self::Key => line.model = None,
-            }
-            let place = (line.model.clone(), line.key.clone());
-            match sums.get_mut(&place) {
-                Some(sum) => sum.add(&line),
-                None => drop(sums.insert(place, line)),
-            }
-        }
-        sums.into_values().collect()
-    }
-}
-
-impl UsageView {
-    fn add(&mut self, line: &Self) {
-        let Self {
-            model: _,
-            key: _,
-            requests,
-            errors,
-            prompt_tokens,
-            completion_tokens,
-        } = self;
-        *requests = requests.saturating_add(line.requests);
-        *errors = errors.saturating_add(line.errors);
-        prompt_tokens.0 = prompt_tokens.0.saturating_add(line.prompt_tokens.0);
-        completion_tokens.0 = completion_tokens.0.saturating_add(line.completion_tokens.0);
-    }
-}
-
-// === impl CreatedKey ===
-
-impl std::fmt::Debug for CreatedKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CreatedKey")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
     }
 }
 

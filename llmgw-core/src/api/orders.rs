@@ -278,7 +278,7 @@ pub struct LogView {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOf {
-    /// The first of the failures in a row that parked the model.
+    /// The first of the failures in a row: those that parked the model, or after which it is tried again.
     FirstFailure,
     /// A replica that is there.
     Replica,

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
+    cluster::tenancy::{LevelPath, Limits},
     id::{KeyId, ModelName, ReplicaId, RequestId, TokenId},
-    units::Tokens,
+    units::{Micros, Tokens},
 };
 
 /// A key as it is kept: the secret's keyed hash, never the secret.
@@ -22,6 +23,15 @@ pub struct ApiKey {
     pub hash: KeyHash,
     /// When it was made.
     pub created_at: Timestamp,
+    /// Whose it is.
+    #[serde(default)]
+    pub level: LevelPath,
+    /// From when on it opens nothing; absent when it never ends by itself.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+    /// What holds for it alone, besides what holds for its level.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// A secret's keyed hash.
@@ -93,6 +103,35 @@ pub struct UsageRecord {
     pub duration: Duration,
     /// From the call to the first byte of content; absent when there was none.
     pub time_to_first_token: Option<Duration>,
+    /// The level that the key belonged to then.
+    #[serde(default)]
+    pub level: LevelPath,
+    /// What it cost, by the price that was valid when it came in.
+    #[serde(default)]
+    pub cost: Micros,
+}
+
+// === impl ApiKey ===
+
+impl ApiKey {
+    /// A key of the cluster itself, without limits and without an end.
+    pub fn new(id: KeyId, name: impl Into<String>, hash: KeyHash, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            hash,
+            created_at,
+            level: LevelPath::CLUSTER,
+            expires_at: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Whether it opens nothing any more at `now`.
+    #[must_use]
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
 }
 
 // === impl Role ===

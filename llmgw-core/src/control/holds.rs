@@ -14,6 +14,7 @@ use crate::{
     },
     error::Code,
     id::{HoldName, NodeId},
+    terminal,
 };
 
 /// Holds: where nothing is placed or moved.
@@ -71,7 +72,7 @@ pub fn check_hold(
     if !reason.is_empty() && !is_text(&reason, MAX_REASON) {
         return Err(wrong(
             "reason",
-            "it is longer than 500 characters, or no line".to_owned(),
+            "it is longer than 500 characters, or has one that a terminal would obey".to_owned(),
         ));
     }
     let until = match lasts.map(Duration::from) {
@@ -119,9 +120,9 @@ pub fn unknown_hold(name: &HoldName) -> ControlError {
         .with_hint("`llmgw ctl holds` lists those there are")
 }
 
-/// Whether a text is a line of at most so many characters.
+/// Whether a text is a line of at most so many characters, none of which a terminal would obey.
 pub(super) fn is_text(text: &str, most: usize) -> bool {
-    !text.trim().is_empty() && text.chars().count() <= most && !text.chars().any(char::is_control)
+    !text.trim().is_empty() && text.chars().count() <= most && terminal::line(text) == text
 }
 
 const MAX_PLACE: usize = 128;

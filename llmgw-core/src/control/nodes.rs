@@ -56,7 +56,8 @@ pub fn check_node_order(
         force,
     } = wanted;
     if !reason.is_empty() && !holds::is_text(&reason, holds::MAX_REASON) {
-        let message = "reason: it is longer than 500 characters, or no line";
+        let message =
+            "reason: it is longer than 500 characters, or has one that a terminal would obey";
         return Err(ControlError::new(Code::InvalidRequest, message));
     }
     if force && state != NodeUse::Draining {

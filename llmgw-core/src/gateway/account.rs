@@ -1,4 +1,4 @@
-//! Stage 7, account: what a call used, written down however the call ends.
+//! Stage 8, account: what a call used, written down however the call ends.
 
 mod beside;
 
@@ -8,12 +8,17 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use self::beside::UsageBeside;
-use super::{call::Call, journal::Journal, overhead::Overhead, upstreams::CallGuard};
+use super::{
+    admit::Admitted, call::Call, journal::Journal, overhead::Overhead, upstreams::CallGuard,
+};
 use crate::{
     api::openai::Usage,
     clock::Clock,
-    cluster::account::UsageRecord,
-    id::{KeyId, ModelName, ReplicaId},
+    cluster::{
+        account::UsageRecord,
+        tenancy::{Pass, Price, PriceList},
+    },
+    id::{ModelName, ReplicaId},
     metrics::GatewayMeters,
     units::Tokens,
 };
@@ -27,7 +32,7 @@ pub(super) struct Account {
     meters: Arc<GatewayMeters>,
     clock: Arc<dyn Clock>,
     call: Call,
-    key: KeyId,
+    payer: Payer,
     model: ModelName,
     replica: Option<ReplicaId>,
     status: Option<StatusCode>,
@@ -37,9 +42,18 @@ pub(super) struct Account {
     /// Pieces of content, counted for each choice: about as many as tokens.
     pieces: u64,
     first_content: Option<Duration>,
+    /// What the call has reserved: settled with what it used.
+    admitted: Admitted,
     /// Where the call is, for the numbers.
     pub(super) overhead: Overhead,
     _counted: CallGuard,
+}
+
+/// Who pays, and what it costs.
+#[derive(Clone, Debug)]
+pub(super) struct Payer {
+    pub(super) pass: Arc<Pass>,
+    pub(super) prices: Arc<PriceList>,
 }
 
 // === impl Account ===
@@ -49,10 +63,10 @@ impl Account {
         (journal, meters): (Arc<Journal>, Arc<GatewayMeters>),
         clock: Arc<dyn Clock>,
         call: Call,
-        key: KeyId,
+        payer: Payer,
         model: ModelName,
         choices_per_prompt: u64,
-        counted: CallGuard,
+        (counted, admitted): (CallGuard, Admitted),
     ) -> Self {
         Self {
             journal,
@@ -60,7 +74,7 @@ impl Account {
             overhead: Overhead::begin(Arc::clone(&clock), call.since),
             clock,
             call,
-            key,
+            payer,
             model,
             replica: None,
             status: None,
@@ -68,13 +82,9 @@ impl Account {
             usage_beside: UsageBeside::new(choices_per_prompt),
             pieces: 0,
             first_content: None,
+            admitted,
             _counted: counted,
         }
-    }
-
-    /// Whose call it is.
-    pub(super) fn key(&self) -> KeyId {
-        self.key
     }
 
     /// The model that is asked, which is another one when the client's can't serve.
@@ -126,29 +136,36 @@ impl Account {
             .and_then(|json| serde_json::from_slice::<Usage>(json).ok());
         let told = told.or_else(|| self.told_beside());
         let status = self.status.unwrap_or_else(client_left);
+        let at = self.call.started_at;
         let usage = told.unwrap_or_else(|| Usage {
             completion_tokens: Tokens(self.pieces),
             ..Usage::default()
         });
+        let cached = usage
+            .prompt_tokens_details
+            .and_then(|details| details.cached_tokens)
+            .unwrap_or_default();
+        // A model without a price is free.
+        let price = self.payer.prices.at(&self.model, at);
+        let cost = |price: &Price| price.cost(usage.prompt_tokens, cached, usage.completion_tokens);
         UsageRecord {
             request: self.call.id,
-            key: self.key,
+            key: self.payer.pass.key().id,
             model: self.model.clone(),
             replica: self.replica,
             prompt_tokens: usage.prompt_tokens,
-            cached_tokens: usage
-                .prompt_tokens_details
-                .and_then(|details| details.cached_tokens)
-                .unwrap_or_default(),
+            cached_tokens: cached,
             completion_tokens: usage.completion_tokens,
             // What no replica took, and what an engine refused, used nothing, and that is exact.
             estimated: told.is_none()
                 && self.replica.is_some()
                 && (self.pieces > 0 || self.status.is_none()),
             status: status.as_u16(),
-            started_at: self.call.started_at,
+            started_at: at,
             duration: now.saturating_sub(self.call.since),
             time_to_first_token: self.first_content,
+            level: self.payer.pass.key().level.clone(),
+            cost: price.map(cost).unwrap_or_default(),
         }
     }
 }
@@ -158,6 +175,7 @@ impl Drop for Account {
         let (now, times) = self.overhead.end();
         self.meters.overhead(times);
         let record = self.record(now);
+        self.admitted.used(&record);
         self.meters.call(&record);
         self.journal.push(record);
     }

@@ -5,6 +5,7 @@ use std::{cell::RefCell, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Builder;
 
+use super::admit::Rates;
 use crate::{
     clock::{Clock, Timestamp},
     id::{ModelName, RequestId},
@@ -31,6 +32,8 @@ pub(super) struct Trail {
     fallback: Option<HeaderValue>,
     /// How often a replica was asked.
     attempts: u32,
+    /// What is left of rates.
+    rates: Rates,
 }
 
 // === impl Call ===
@@ -89,7 +92,13 @@ impl Trail {
             replica: None,
             fallback: None,
             attempts: 0,
+            rates: Rates::default(),
         }
+    }
+
+    /// What is left of rates.
+    pub(super) fn rates(&mut self, rates: Rates) {
+        self.rates = rates;
     }
 
     /// The model that answers, by its own name.
@@ -122,6 +131,7 @@ impl Trail {
     /// Writes the headers.
     pub(super) fn sign(&self, headers: &mut HeaderMap) {
         headers.insert(REQUEST_ID, self.request_id.clone());
+        self.rates.sign(headers);
         if let Some(model) = &self.model {
             headers.insert(MODEL, model.clone());
         }

@@ -1,4 +1,4 @@
-//! Stage 6, forward: sends the call to a replica, and to another one where that can help.
+//! Stage 7, forward: sends the call to a replica, and to another one where that can help.
 //!
 //! Nothing is sent again once the engine has said anything: not after a status, not after an event. Before
 //! that, three things may be tried again:

@@ -1,18 +1,32 @@
 //! Stage 1, identify: whose key was presented.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, header};
 
 use super::refusal::Refusal;
 use crate::{
+    clock::Timestamp,
+    cluster::tenancy::{Party, Pass},
     error::Code,
-    id::KeyId,
     keys::{HashingKey, KeyRing},
 };
 
 /// Who calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Caller {
-    pub(super) key: KeyId,
+    pub(super) pass: Arc<Pass>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// With whom it shares a queue fairly: its organisation with others, or itself when it is of none.
+    pub(super) fn tenant(&self) -> Party {
+        let key = self.pass.key();
+        let organisation = key.level.organisation();
+        organisation.map_or(Party::Key(key.id), Party::Level)
+    }
 }
 
 /// Finds the caller by `Authorization: Bearer`, or else by `x-api-key`.
@@ -20,6 +34,7 @@ pub(super) fn identify(
     headers: &HeaderMap,
     ring: &KeyRing,
     hashing_key: &HashingKey,
+    now: Timestamp,
 ) -> Result<Caller, Refusal> {
     let presented = bearer(headers).or_else(|| headers.get("x-api-key")?.to_str().ok());
     let Some(presented) = presented.map(str::trim).filter(|key| !key.is_empty()) else {
@@ -29,7 +44,13 @@ pub(super) fn identify(
         ));
     };
     match ring.check(hashing_key, presented) {
-        Some(key) => Ok(Caller { key: key.id }),
+        Some(pass) if pass.has_expired(now) => Err(Refusal::new(
+            Code::InvalidApiKey,
+            format!("the API key {} has expired", pass.key().id),
+        )),
+        Some(pass) => Ok(Caller {
+            pass: Arc::clone(pass),
+        }),
         None => Err(Refusal::new(
             Code::InvalidApiKey,
             "the API key is not known here",

@@ -36,6 +36,8 @@ pub(super) struct Inspected {
     model_at: Range<usize>,
     /// Answers that the client wants for each prompt.
     pub(super) n: u64,
+    /// The most tokens that each of them may have, when the client says so.
+    pub(super) max_tokens: Option<u64>,
     /// Whether the answer is to come in events.
     pub(super) stream: bool,
     /// Whether the client asked for the usage of a stream.
@@ -88,6 +90,7 @@ impl Inspected {
                 .n
                 .and_then(|raw| raw.get().parse().ok())
                 .unwrap_or(1),
+            max_tokens: members.max_tokens.and_then(|raw| raw.get().parse().ok()),
             stream,
             asked_usage,
             ask_usage,
@@ -98,6 +101,12 @@ impl Inspected {
                 .collect(),
             text,
         })
+    }
+
+    /// About how many tokens the prompt has.
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        let bytes = self.prompt_at.iter().map(|at| at.len() as u64).sum();
+        Prompt::tokens_of(bytes)
     }
 
     /// The prompt for this model, as the balance between replicas sees it.
@@ -209,6 +218,7 @@ struct Members<'a> {
     stream: Option<&'a RawValue>,
     stream_options: Option<&'a RawValue>,
     n: Option<&'a RawValue>,
+    max_tokens: Option<&'a RawValue>,
     tools: Option<&'a RawValue>,
     /// The system prompt, where it stands apart from the turns.
     system: Option<&'a RawValue>,
@@ -225,6 +235,9 @@ enum Name {
     Stream,
     StreamOptions,
     N,
+    MaxTokens,
+    MaxCompletionTokens,
+    MaxOutputTokens,
     Tools,
     System,
     Instructions,
@@ -272,6 +285,10 @@ impl<'de> Deserialize<'de> for Members<'de> {
                         Name::StreamOptions => (&mut members.stream_options, "stream_options"),
                         Name::N => (&mut members.n, "n"),
                         // These are only guessed by; which of two counts is for the engine to say.
+                        Name::MaxTokens | Name::MaxCompletionTokens | Name::MaxOutputTokens => {
+                            members.max_tokens = Some(map.next_value()?);
+                            continue;
+                        }
                         Name::Tools => {
                             members.tools = Some(map.next_value()?);
                             continue;

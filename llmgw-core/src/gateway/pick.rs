@@ -1,4 +1,4 @@
-//! Stage 5, pick: which replica takes the call, and counts it there until the call is over.
+//! Stage 6, pick: which replica takes the call, and counts it there until the call is over.
 
 use std::sync::Arc;
 

@@ -42,9 +42,14 @@ impl Prompt {
             }
         }
         Self {
-            tokens: bytes / BYTES_PER_TOKEN,
+            tokens: Self::tokens_of(bytes),
             blocks,
         }
+    }
+
+    /// About how many tokens a text of so many bytes is.
+    pub(super) fn tokens_of(bytes: u64) -> u64 {
+        bytes / BYTES_PER_TOKEN
     }
 
     /// About how many tokens so many blocks are.

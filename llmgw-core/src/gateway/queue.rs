@@ -1,9 +1,10 @@
-//! Calls that wait for a model on demand: bounded, and fair between keys.
+//! Calls that wait for a model on demand: bounded, and fair between tenants: organisations, and keys that
+//! belong to none.
 //!
 //! There are so many places for each model, and so many in all. When they are taken, a newcomer gets the place of the
-//! youngest call of the key that has the most, if that leaves the key with at least as many as the newcomer's own; else it
-//! is turned away. So one key can fill the queue, and can keep nobody out. When a replica serves, all calls for the model
-//! go on, in rounds: one of each key, then the next of each.
+//! youngest call of the tenant that has the most, if that leaves it with at least as many as the newcomer's own; else it is
+//! turned away. So one tenant can fill the queue, and can keep nobody out. When a replica serves, all calls for the model
+//! go on, in rounds: one of each tenant, then the next of each.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,10 +13,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{
-    id::{KeyId, ModelName},
-    route::ModelRoute,
-};
+use crate::{cluster::tenancy::Party, id::ModelName, route::ModelRoute};
 
 /// The calls that wait.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ pub(super) struct Queue {
 pub(super) enum Turn {
     /// A replica serves.
     Served(Arc<ModelRoute>),
-    /// Another key has fewer calls waiting, and there was no other place.
+    /// Another tenant has fewer calls waiting, and there was no other place.
     Displaced,
 }
 
@@ -63,7 +61,7 @@ struct Lines {
 
 #[derive(Debug)]
 struct Waiter {
-    key: KeyId,
+    tenant: Party,
     turn: oneshot::Sender<Turn>,
 }
 
@@ -79,13 +77,17 @@ impl Queue {
     }
 
     /// Takes a place.
-    pub(super) fn enter(self: &Arc<Self>, model: &ModelName, key: KeyId) -> Result<Place, Full> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        model: &ModelName,
+        tenant: &Party,
+    ) -> Result<Place, Full> {
         let mut lines = self.lock();
         let waiting = lines.models.get(model).map_or(0, BTreeMap::len);
-        if waiting >= self.most_per_model && !lines.displace(Some(model), key) {
+        if waiting >= self.most_per_model && !lines.displace(Some(model), tenant) {
             return Err(Full::Model(waiting));
         }
-        if lines.count >= self.most && !lines.displace(None, key) {
+        if lines.count >= self.most && !lines.displace(None, tenant) {
             return Err(Full::All(lines.count));
         }
         let number = lines.next;
@@ -93,7 +95,8 @@ impl Queue {
         lines.count += 1;
         let (turn, told) = oneshot::channel();
         let line = lines.models.entry(model.clone()).or_default();
-        line.insert(number, Waiter { key, turn });
+        let tenant = tenant.clone();
+        line.insert(number, Waiter { tenant, turn });
         Ok(Place {
             queue: Arc::clone(self),
             model: model.clone(),
@@ -126,13 +129,13 @@ impl Queue {
     }
 }
 
-/// One call of each key, then the next of each, each time in the order in which they came.
+/// One call of each tenant, then the next of each, each time in the order in which they came.
 fn in_rounds(line: BTreeMap<u64, Waiter>) -> Vec<(u64, Waiter)> {
-    let mut rounds: HashMap<KeyId, usize> = HashMap::new();
+    let mut rounds: HashMap<Party, usize> = HashMap::new();
     let mut numbered: Vec<(usize, u64, Waiter)> = line
         .into_iter()
         .map(|(number, waiter)| {
-            let round = rounds.entry(waiter.key).or_insert(0);
+            let round = rounds.entry(waiter.tenant.clone()).or_insert(0);
             *round += 1;
             (*round, number, waiter)
         })
@@ -147,15 +150,15 @@ fn in_rounds(line: BTreeMap<u64, Waiter>) -> Vec<(u64, Waiter)> {
 // === impl Lines ===
 
 impl Lines {
-    /// Frees a place for a call of `key` in this line, or in any: the youngest of the key that has the most. Says
-    /// whether there was one that has more to give than `key` has.
-    fn displace(&mut self, model: Option<&ModelName>, key: KeyId) -> bool {
-        let mut counts: HashMap<KeyId, (usize, u64, ModelName)> = HashMap::new();
+    /// Frees a place for a call of `tenant` in this line, or in any: the youngest of the one that has the most.
+    /// Says whether there was one that has more to give than `tenant` has.
+    fn displace(&mut self, model: Option<&ModelName>, tenant: &Party) -> bool {
+        let mut counts: HashMap<Party, (usize, u64, ModelName)> = HashMap::new();
         let lines = self.models.iter();
         for (name, line) in lines.filter(|(name, _)| model.is_none_or(|model| *model == **name)) {
             for (number, waiter) in line {
                 let (count, youngest, of) = counts
-                    .entry(waiter.key)
+                    .entry(waiter.tenant.clone())
                     .or_insert_with(|| (0, *number, name.clone()));
                 *count += 1;
                 if *number >= *youngest {
@@ -164,7 +167,7 @@ impl Lines {
                 }
             }
         }
-        let own = counts.get(&key).map_or(0, |(count, ..)| *count);
+        let own = counts.get(tenant).map_or(0, |(count, ..)| *count);
         // Of two that have as many, the one whose last call came last.
         let most = counts
             .into_values()
@@ -202,6 +205,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
+        id::KeyId,
         route::{Progress, Waiting},
     };
 
@@ -218,14 +222,18 @@ mod tests {
         })
     }
 
-    fn enter(queue: &Arc<Queue>, model: &str, key: KeyId) -> Result<Place, Full> {
-        queue.enter(&model.parse().unwrap(), key)
+    fn someone() -> Party {
+        Party::Key(KeyId::generate())
+    }
+
+    fn enter(queue: &Arc<Queue>, model: &str, tenant: &Party) -> Result<Place, Full> {
+        queue.enter(&model.parse().unwrap(), tenant)
     }
 
     #[test]
     fn a_full_queue_turns_calls_away_and_a_place_that_is_left_is_free() {
         let queue = Arc::new(Queue::new(2, 3));
-        let key = KeyId::generate();
+        let key = &someone();
         let one = enter(&queue, "a", key).unwrap();
         let _two = enter(&queue, "a", key).unwrap();
         assert_eq!(enter(&queue, "a", key).unwrap_err(), Full::Model(2));
@@ -243,7 +251,7 @@ mod tests {
     #[test]
     fn a_key_that_fills_the_queue_keeps_no_other_out() {
         let queue = Arc::new(Queue::new(4, 100));
-        let (greedy, modest, third) = (KeyId::generate(), KeyId::generate(), KeyId::generate());
+        let (greedy, modest, third) = (&someone(), &someone(), &someone());
         let mut greedy: Vec<Place> = (0..4)
             .map(|_| enter(&queue, "a", greedy).unwrap())
             .collect();
@@ -261,7 +269,7 @@ mod tests {
     #[test]
     fn calls_go_on_in_rounds_one_of_each_key() {
         let queue = Arc::new(Queue::new(10, 10));
-        let (a, b) = (KeyId::generate(), KeyId::generate());
+        let (a, b) = (&someone(), &someone());
         let order = [a, a, a, b];
         let mut places = order.map(|key| enter(&queue, "a", key).unwrap());
         let line = queue.lock().models.remove(&route("a").name).unwrap();

@@ -9,9 +9,11 @@
 //! | 405 | `method_not_allowed` | `Allow` |
 //! | 408 | `invalid_request`: it did not come in time | - |
 //! | 413, 414, 431 | `request_too_large`: the body, the path, the headers | - |
+//! | 429 | `rate_limit_exceeded` | `Retry-After`, `x-ratelimit-…` |
+//! | 429 | `budget_exceeded` | `Retry-After`, `x-should-retry: false` |
 //! | 502 | `upstream_disconnected` `upstream_error` | - |
 //! | 503 | `model_parked` `model_unplaceable` `model_off` | `x-should-retry: false` |
-//! | 503 | `model_loading` `queue_full` `unavailable` `shutting_down` | `Retry-After` |
+//! | 503 | `model_loading` `queue_full` `unavailable` `budget_unavailable` `shutting_down` | `Retry-After` |
 //! | 504 | `upstream_timeout` `activation_timeout` | - |
 //! | 505 | `invalid_request`: another version of HTTP | - |
 //!
@@ -64,8 +66,9 @@ impl Refusal {
                 Retry::After(span) => Some(whole_seconds(span)),
                 Retry::Now | Retry::Never => None,
             },
-            // SDKs don't repeat a 4xx of ours anyway.
-            never_again: server_side && code.retry() == Retry::Never,
+            // SDKs don't repeat a 4xx of ours anyway, but for 429.
+            never_again: (server_side || status == StatusCode::TOO_MANY_REQUESTS)
+                && code.retry() == Retry::Never,
             allow: None,
         }
     }
@@ -93,6 +96,17 @@ impl Refusal {
     pub(super) fn with_eta(self, eta: Option<Duration>) -> Self {
         let known = eta.map(whole_seconds);
         let retry_after = self.retry_after.map(|guess| known.unwrap_or(guess));
+        Self {
+            retry_after,
+            ..self
+        }
+    }
+
+    /// The same, which helps after this time: as it is, however long.
+    #[must_use]
+    pub(super) fn with_reset(self, left: Duration) -> Self {
+        let seconds = left.as_millis().div_ceil(1000).max(1);
+        let retry_after = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
         Self {
             retry_after,
             ..self
@@ -244,6 +258,8 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
         Code::ModelNotFound | Code::UnknownUrl | Code::NotFound => (StatusCode::NOT_FOUND, INVALID),
         Code::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, INVALID),
         Code::Conflict => (StatusCode::CONFLICT, INVALID),
+        Code::RateLimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
+        Code::BudgetExceeded => (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
         Code::UpstreamError | Code::UpstreamDisconnected => (StatusCode::BAD_GATEWAY, SERVER),
         Code::UpstreamTimeout | Code::ActivationTimeout => (StatusCode::GATEWAY_TIMEOUT, SERVER),
         Code::ModelUnplaceable
@@ -252,6 +268,7 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
         | Code::ModelOff
         | Code::QueueFull
         | Code::ShuttingDown
+        | Code::BudgetUnavailable
         | Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, SERVER),
         Code::Fenced | Code::VerificationFailed | Code::NoStore | Code::Internal => {
             (StatusCode::INTERNAL_SERVER_ERROR, SERVER)

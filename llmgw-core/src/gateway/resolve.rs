@@ -14,9 +14,9 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
+    cluster::tenancy::Party,
     control::Activation,
     error::Code,
-    id::KeyId,
     route::{ModelRoute, NoRoute, RouteTable, Waiting},
 };
 
@@ -46,7 +46,7 @@ impl Waking<'_> {
     pub(super) async fn awake(
         &self,
         route: Arc<ModelRoute>,
-        key: KeyId,
+        tenant: &Party,
     ) -> Result<Arc<ModelRoute>, Refusal> {
         if !route.endpoints.is_empty() {
             return Ok(route);
@@ -55,7 +55,7 @@ impl Waking<'_> {
             return Err(none(&route, &route.waiting));
         }
         if route.on_demand {
-            return self.wait(route, key).await;
+            return self.wait(route, tenant).await;
         }
         let served = async {
             if let Some(waiting) = self.activation.activate(&route.name).await {
@@ -93,11 +93,15 @@ impl Waking<'_> {
     }
 
     /// Waits for a model on demand, in a place of the queue.
-    async fn wait(&self, route: Arc<ModelRoute>, key: KeyId) -> Result<Arc<ModelRoute>, Refusal> {
+    async fn wait(
+        &self,
+        route: Arc<ModelRoute>,
+        tenant: &Party,
+    ) -> Result<Arc<ModelRoute>, Refusal> {
         let name = &route.name;
         let mut place = self
             .queue
-            .enter(name, key)
+            .enter(name, tenant)
             .map_err(|full| queue_full(&route, full))?;
         let mut state = match &route.waiting {
             Waiting::Loading(state) => state.clone(),
@@ -186,7 +190,7 @@ fn queue_full(route: &ModelRoute, full: Full) -> Refusal {
 fn displaced(route: &ModelRoute) -> Refusal {
     let name = &route.name;
     let message = format!(
-        "as many calls wait for {name} as may, this key has most of them, and others wait with fewer"
+        "as many calls wait for {name} as may, this key's tenant has most of them, and others wait with fewer"
     );
     Refusal::new(Code::QueueFull, message).with_eta(route.progress.eta)
 }

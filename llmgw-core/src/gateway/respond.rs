@@ -1,4 +1,4 @@
-//! Stage 8, respond: the answer as the client gets it.
+//! Stage 9, respond: the answer as the client gets it.
 
 mod body;
 mod progress;

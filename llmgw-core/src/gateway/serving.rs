@@ -107,7 +107,7 @@ impl Serving {
 
     async fn answer(&mut self) -> Result<Response<AnswerBody>, Refusal> {
         let answer = self.reach_any().await?;
-        // 7. account, along with 8. respond
+        // 8. account, along with 9. respond
         let Self {
             shared,
             asked,
@@ -139,7 +139,10 @@ impl Serving {
         let mut tried = Vec::new();
         loop {
             let table = self.shared.table();
-            let allowed = |model: &ModelRoute| may_use(&self.caller, model);
+            let admission = &self.shared.admission;
+            let allowed = |model: &ModelRoute| {
+                may_use(&self.caller, model) && admission.may_cost(&self.caller, &model.name)
+            };
             let Some(route) = table.fallback(&asked, &tried, allowed) else {
                 break;
             };
@@ -177,6 +180,7 @@ impl Serving {
             trail,
             account,
             bulletin,
+            caller,
             ..
         } = self;
         let Some(account) = account else {
@@ -196,9 +200,9 @@ impl Serving {
         if route.endpoints.is_empty() {
             account.overhead.enter(Stage::Queue);
         }
-        let route = waking.awake(Arc::clone(route), account.key()).await?;
+        let route = waking.awake(Arc::clone(route), &caller.tenant()).await?;
         account.overhead.enter(Stage::Pick);
-        // 5. pick, and 6. forward: again with another pick, where that can help
+        // 6. pick, and 7. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             path,
             headers,

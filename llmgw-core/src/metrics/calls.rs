@@ -303,6 +303,8 @@ mod tests {
             started_at: Timestamp(0),
             duration: Duration::from_millis(1_200),
             time_to_first_token: Some(Duration::from_millis(200)),
+            level: Default::default(),
+            cost: Default::default(),
         }
     }
 

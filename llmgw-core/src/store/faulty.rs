@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
+use super::{Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write};
 use crate::{
     clock::Timestamp,
     cluster::{
@@ -17,8 +17,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Wraps a store and fails, or delays, the calls that its [`Faults`] name. Without any it changes nothing.
@@ -70,6 +74,10 @@ pub enum Call {
     InsertKey,
     /// [`Store::delete_key`].
     DeleteKey,
+    /// [`Store::levels`].
+    Levels,
+    /// [`Store::prices`].
+    Prices,
     /// [`Store::orders`].
     Orders,
     /// [`Store::tokens`].
@@ -82,6 +90,10 @@ pub enum Call {
     AppendUsage,
     /// [`Store::usage_totals`].
     UsageTotals,
+    /// [`Store::quota_uses`].
+    QuotaUses,
+    /// [`Store::share_quotas`].
+    ShareQuotas,
     /// [`Store::append_audit`].
     AppendAudit,
     /// [`Store::audit`].
@@ -198,6 +210,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.pass(Call::DeleteKey, work).await
     }
 
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.pass(Call::Levels, self.inner.levels()).await
+    }
+
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
         self.pass(Call::Orders, self.inner.orders()).await
     }
@@ -225,9 +241,33 @@ impl<S: Store> Store for FaultyStore<S> {
         self.pass(Call::AppendUsage, work).await
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
-        let work = self.inner.usage_totals(since);
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
+        let work = self.inner.usage_totals(since, step);
         self.pass(Call::UsageTotals, work).await
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.pass(Call::Prices, self.inner.prices()).await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let work = self.inner.quota_uses(quotas);
+        self.pass(Call::QuotaUses, work).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        let work = self.inner.share_quotas(gateway, turn, asks, ttl);
+        self.pass(Call::ShareQuotas, work).await
     }
 
     async fn append_audit(

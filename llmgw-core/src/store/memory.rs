@@ -5,6 +5,7 @@
 //! and never across an await, so that every call is atomic and no future can be dropped half-way through.
 
 mod kept;
+mod shares;
 
 use std::{
     collections::BTreeMap,
@@ -15,8 +16,10 @@ use std::{
 
 use async_trait::async_trait;
 
-use self::kept::Kept;
-use super::{AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write};
+use self::{kept::Kept, shares::Shares};
+use super::{
+    AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
+};
 use crate::{
     clock::{Clock, Timestamp},
     cluster::{
@@ -24,9 +27,13 @@ use crate::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{
+            Level, LevelPath, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName, RequestId},
-    units::Tokens,
+    id::{GatewayId, KeyId, ModelName, RequestId},
+    units::{Micros, Tokens},
 };
 
 /// Keeps everything in memory. A clone is another handle on the same data.
@@ -43,6 +50,7 @@ struct State {
     held: Option<Held>,
     kept: Kept,
     usage: BTreeMap<RequestId, UsageRecord>,
+    shares: Shares,
     /// The entry with number n is at n - 1.
     audit: Vec<AuditEntry>,
 }
@@ -170,12 +178,16 @@ impl Store for MemoryStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        let write = Write::AddKey(key.clone());
+        let write = Write::AddKey(Box::new(key.clone()));
         self.fenced(epoch)?.kept.apply(&write).map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.fenced(epoch)?.kept.apply(&Write::RemoveKey(id))
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        Ok(self.state().kept.levels.values().cloned().collect())
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -216,23 +228,73 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
-        let mut totals: BTreeMap<(ModelName, KeyId), UsageTotal> = BTreeMap::new();
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
+        type Place = (Option<Timestamp>, ModelName, KeyId, LevelPath);
+        let mut totals: BTreeMap<Place, UsageTotal> = BTreeMap::new();
         let state = self.state();
         for record in state.usage.values().filter(|r| r.started_at >= since) {
+            let begin = |step: UsageStep| {
+                let millis = step.millis();
+                Timestamp(
+                    record
+                        .started_at
+                        .0
+                        .div_euclid(millis)
+                        .saturating_mul(millis),
+                )
+            };
+            let at = step.map(begin);
+            let (model, level) = (record.model.clone(), record.level.clone());
             totals
-                .entry((record.model.clone(), record.key))
+                .entry((at, model.clone(), record.key, level.clone()))
                 .or_insert_with(|| UsageTotal {
-                    model: record.model.clone(),
+                    at,
+                    model,
                     key: record.key,
+                    level,
                     requests: 0,
                     errors: 0,
                     prompt_tokens: Tokens(0),
+                    cached_tokens: Tokens(0),
                     completion_tokens: Tokens(0),
+                    cost: Micros(0),
                 })
                 .count(record);
         }
         Ok(totals.into_values().collect())
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        Ok(self.state().kept.prices.values().cloned().collect())
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let now = self.clock.monotonic();
+        let state = self.state();
+        let uses = quotas
+            .iter()
+            .map(|quota| state.shares.standing(quota, None, now));
+        Ok(uses.collect())
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        let now = self.clock.monotonic();
+        let until = now.saturating_add(ttl);
+        let mut state = self.state();
+        let shares = asks
+            .iter()
+            .map(|ask| state.shares.grant(gateway, turn, ask, (now, until)));
+        Ok(shares.collect())
     }
 
     async fn append_audit(
@@ -284,10 +346,12 @@ impl UsageTotal {
         self.errors += u64::from(record.status >= 400);
         for (sum, tokens) in [
             (&mut self.prompt_tokens, record.prompt_tokens),
+            (&mut self.cached_tokens, record.cached_tokens),
             (&mut self.completion_tokens, record.completion_tokens),
         ] {
             sum.0 = sum.0.saturating_add(tokens.0.min(MAX_COUNT));
         }
+        self.cost.0 = self.cost.0.saturating_add(record.cost.0.max(0));
     }
 }
 

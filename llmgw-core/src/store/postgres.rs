@@ -3,8 +3,10 @@
 //! # What we store, why, and what not
 //! The same tables as the SQLite store, for the same reasons, in a schema of their own, `llmgw`, so that the
 //! database may be shared: `lease` (one row that is never deleted: the epoch counter must only rise), `model`
-//! (definitions: intent), `api_key` (names and keyed hashes; the secret is not stored), `usage` (a row for each
-//! request: accounts), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
+//! (definitions: intent), `level` (what is limited where: intent), `api_key` (names,
+//! levels, limits and keyed hashes; the secret is not stored), `usage` (a row for each
+//! request: accounts), `price` (what models cost, from when on), `quota_share` (what each
+//! gateway has spent and holds of each limit), `audit` (a row for each thing done, chained by hashes; only ever added to) and `audit_head`
 //! (one row: the last entry's number and hash), `standing_order` (what operators ordered: intent), `operator_token`
 //! (who may use the admin API, as keyed hashes) and `capacity` (what models were measured to do). Nodes and replicas are not stored: agents tell them.
 //!
@@ -14,6 +16,8 @@
 //!   A condition such as `WHERE EXISTS (… epoch = …)` would not do: it reads and does not lock.
 //! * Whoever appends to the audit log locks `audit_head` too, after the lease: the log is one chain, and other
 //!   writes go on meanwhile.
+//! * Whoever asks for shares of quotas takes a lock for each first, of the transaction: those are asked for one after the
+//!   other, and nobody else waits.
 //! * The isolation level is named in every `BEGIN`: under a stricter one that the server may have as its
 //!   default, the lock would be given on a row that is out of date.
 //! * Who locks that row and then falls silent would hold a takeover up until the server notices that the
@@ -25,6 +29,7 @@
 //! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
 //!   than twice its length counts as run out.
 
+mod shares;
 mod writes;
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -37,7 +42,7 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write, open,
+    Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write, open,
     rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
 };
 use crate::{
@@ -47,8 +52,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Keeps everything in a PostgreSQL database. A clone shares the connections.
@@ -269,7 +278,7 @@ impl Store for PostgresStore {
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         let doing = "reading the keys";
         let found: Vec<KeyRow> = bounded(doing, async {
-            sqlx::query_as("SELECT id, name, hash, created_at FROM llmgw.api_key ORDER BY id")
+            sqlx::query_as(KEYS)
                 .fetch_all(&self.pool)
                 .await
                 .map_err(failed(doing))
@@ -279,13 +288,17 @@ impl Store for PostgresStore {
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        self.write(epoch, &Write::AddKey(key.clone()))
+        self.write(epoch, &Write::AddKey(Box::new(key.clone())))
             .await
             .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.list_levels().await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -329,17 +342,40 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
         let doing = "summing usage up";
         let found: Vec<TotalRow> = bounded(doing, async {
             sqlx::query_as(TOTALS)
                 .bind(since.0)
+                .bind(step.map(UsageStep::millis))
                 .fetch_all(&self.pool)
                 .await
                 .map_err(failed(doing))
         })
         .await?;
         found.into_iter().map(rows::total).collect()
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.list_prices().await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        self.standings(quotas).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        self.share_all((gateway, turn), asks, ttl).await
     }
 
     async fn append_audit(
@@ -420,6 +456,8 @@ async fn append(
         .bind(column::<Option<i64>>(records, |r| {
             r.time_to_first_token.map(rows::micros)
         }))
+        .bind(column::<String>(records, |r| r.level.to_string()))
+        .bind(column::<i64>(records, |r| r.cost.0.max(0)))
         .execute(&mut **transaction)
         .await?;
     Ok(())
@@ -440,6 +478,21 @@ const MIGRATIONS: &[MigrationText] = &[
         3,
         "orders",
         include_str!("../../migrations/postgres/0003_orders.sql"),
+    ),
+    (
+        4,
+        "tenancy",
+        include_str!("../../migrations/postgres/0004_tenancy.sql"),
+    ),
+    (
+        5,
+        "quotas",
+        include_str!("../../migrations/postgres/0005_quotas.sql"),
+    ),
+    (
+        6,
+        "costs",
+        include_str!("../../migrations/postgres/0006_costs.sql"),
     ),
 ];
 
@@ -494,13 +547,18 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO llmgw.usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token
+        status, started_at, duration, time_to_first_token, level, cost
     )
     SELECT * FROM unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[],
-        $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]
+        $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::bigint[]
     )
     ON CONFLICT DO NOTHING";
+
+const KEYS: &str = "
+    SELECT id, name, hash, created_at, level, expires_at, limits
+    FROM llmgw.api_key
+    ORDER BY id";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash
@@ -511,18 +569,25 @@ const AUDIT: &str = "
 
 const TOTALS: &str = "
     SELECT
+        -- Rounded down, also before 1970.
+        (started_at - ((started_at % $2::bigint) + $2::bigint) % $2::bigint) AS at,
         model,
         api_key,
+        level,
         count(*),
         count(*) FILTER (WHERE status >= 400),
         sum(prompt_tokens >> 32)::bigint,
         sum(prompt_tokens & 4294967295)::bigint,
+        sum(cached_tokens >> 32)::bigint,
+        sum(cached_tokens & 4294967295)::bigint,
         sum(completion_tokens >> 32)::bigint,
-        sum(completion_tokens & 4294967295)::bigint
+        sum(completion_tokens & 4294967295)::bigint,
+        sum(cost >> 32)::bigint,
+        sum(cost & 4294967295)::bigint
     FROM llmgw.usage
     WHERE started_at >= $1
-    GROUP BY model, api_key
-    ORDER BY model, api_key";
+    GROUP BY 1, model, api_key, level
+    ORDER BY 1, model, api_key, level";
 
 /// A control plane does few things at once here, and a server has few connections to give.
 const CONNECTIONS: u32 = 8;

@@ -16,10 +16,14 @@ use crate::{
         audit::{AuditEntry, ChainHead},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        tenancy::{
+            Level, Period, Price,
+            quota::{Own, Standing},
+        },
         weights::Sha256Digest,
     },
     id::{KeyId, TokenId},
-    units::Tokens,
+    units::{Micros, Tokens},
 };
 
 /// `name, definition, added_at`: a model is kept in its serial form, so that a new field of a definition needs
@@ -35,15 +39,39 @@ pub(super) type TokenRow = (Uuid, String, String, Vec<u8>, i64);
 /// `model, profile, definition`.
 pub(super) type CapacityRow = (String, String, String);
 
-/// `id, name, hash, created_at`.
-pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64);
+/// `id, name, hash, created_at, level, expires_at, limits`; the limits are in their serial form.
+pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64, String, Option<i64>, String);
 
-/// `model, key, requests, errors`, then the high and the low half of the sums of `prompt_tokens` and of
-/// `completion_tokens`.
+/// What others have spent, hold, and how many they are; what the own gateway told, was given, and with which turn.
+pub(super) type StandingRow = (i64, i64, i64, Option<i64>, Option<i64>, Option<i64>);
+
+/// `path, limits, created_at`.
+pub(super) type LevelRow = (String, String, i64);
+
+/// When the step began, `model, key, level, requests, errors`, then the high and the low half of the sums of
+/// `prompt_tokens`, of `cached_tokens`, of `completion_tokens` and of `cost`.
 ///
 /// Sums are made of halves (the count shifted right by 32 bits, and its lowest 32 bits) because a sum of whole
 /// counts overflows in SQL, and one absurd count from an engine would then make all totals unreadable for ever.
-pub(super) type TotalRow = (String, Uuid, i64, i64, i64, i64, i64, i64);
+pub(super) type TotalRow = (
+    Option<i64>,
+    String,
+    Uuid,
+    String,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+    i64,
+);
+
+/// `model, valid_from, prompt, cached, completion`.
+pub(super) type PriceRow = (String, i64, i64, i64, i64);
 
 /// `seq, at, actor, action, subject, previous, hash`.
 pub(super) type AuditRow = (i64, i64, String, String, String, Vec<u8>, Vec<u8>);
@@ -130,33 +158,104 @@ pub(super) fn capacity((model, profile, definition): CapacityRow) -> Option<Capa
     }
 }
 
-pub(super) fn key((id, name, hash, created_at): KeyRow) -> Result<ApiKey, StoreError> {
+pub(super) fn key(row: KeyRow) -> Result<ApiKey, StoreError> {
+    let (id, name, hash, created_at, level, expires_at, limits) = row;
     let id = KeyId::from_uuid(id);
-    let hash = hash.try_into().map_err(|_| StoreError::Unreadable {
+    let unreadable = |source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
         what: id.to_string(),
-        source: "its hash has not 32 bytes".into(),
-    })?;
+        source,
+    };
+    let hash = hash
+        .try_into()
+        .map_err(|_| unreadable("its hash has not 32 bytes".into()))?;
     Ok(ApiKey {
-        id,
-        name,
-        hash: KeyHash(hash),
+        level: level.parse().map_err(|error| unreadable(Box::new(error)))?,
+        expires_at: expires_at.map(Timestamp),
+        limits: serde_json::from_str(&limits).map_err(|error| unreadable(error.into()))?,
+        ..ApiKey::new(id, name, KeyHash(hash), Timestamp(created_at))
+    })
+}
+
+pub(super) fn level((path, limits, created_at): LevelRow) -> Result<Level, StoreError> {
+    let unreadable = |source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
+        what: format!("level {path}"),
+        source,
+    };
+    Ok(Level {
+        path: path.parse().map_err(|error| unreadable(Box::new(error)))?,
+        limits: serde_json::from_str(&limits).map_err(|error| unreadable(error.into()))?,
         created_at: Timestamp(created_at),
     })
 }
 
+pub(super) fn standing(row: StandingRow) -> Standing {
+    let (spent_by_others, held_by_others, others, spent, held, turn) = row;
+    let own = |(spent, held, turn): (i64, i64, i64)| Own {
+        spent: spent.unsigned_abs(),
+        held: held.unsigned_abs(),
+        turn: turn.unsigned_abs(),
+    };
+    Standing {
+        spent_by_others: spent_by_others.unsigned_abs(),
+        held_by_others: held_by_others.unsigned_abs(),
+        others: others.unsigned_abs(),
+        own: spent
+            .zip(held)
+            .zip(turn)
+            .map(|((spent, held), turn)| own((spent, held, turn))),
+    }
+}
+
+/// The periods whose windows are forgotten some day, and after how many milliseconds from their beginning.
+pub(super) fn forgotten() -> impl Iterator<Item = (&'static str, i64)> {
+    let all = [
+        Period::Minute,
+        Period::Hour,
+        Period::Day,
+        Period::Month,
+        Period::Total,
+    ];
+    let millis = |period: Period| period.is_forgotten_after().unwrap_or(i64::MAX / 4);
+    all.into_iter()
+        .map(move |period| (period.as_str(), millis(period)))
+}
+
 pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
-    let (model, key, requests, errors, prompt_high, prompt_low, completion_high, completion_low) =
-        row;
+    let (at, model, key, level, requests, errors, ph, pl, ch, cl, ah, al, mh, ml) = row;
+    let unreadable = |what: &str, source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
+        what: format!("the {what} in a usage row"),
+        source,
+    };
+    let cost = joined(mh, ml).0;
     Ok(UsageTotal {
-        model: model.parse().map_err(|source| StoreError::Unreadable {
-            what: "the model's name in a usage row".to_owned(),
-            source: Box::new(source),
-        })?,
+        at: at.map(Timestamp),
+        model: model
+            .parse()
+            .map_err(|error| unreadable("model's name", Box::new(error)))?,
         key: KeyId::from_uuid(key),
+        level: level
+            .parse()
+            .map_err(|error| unreadable("level", Box::new(error)))?,
         requests: requests.unsigned_abs(),
         errors: errors.unsigned_abs(),
-        prompt_tokens: joined(prompt_high, prompt_low),
-        completion_tokens: joined(completion_high, completion_low),
+        prompt_tokens: joined(ph, pl),
+        cached_tokens: joined(ch, cl),
+        completion_tokens: joined(ah, al),
+        cost: Micros(i64::try_from(cost).unwrap_or(i64::MAX)),
+    })
+}
+
+pub(super) fn price(row: PriceRow) -> Result<Price, StoreError> {
+    let (model, valid_from, prompt, cached, completion) = row;
+    Ok(Price {
+        model: model.parse().map_err(|source| StoreError::Unreadable {
+            what: "the model's name of a price".to_owned(),
+            source: Box::new(source),
+        })?,
+        valid_from: Timestamp(valid_from),
+        prompt: Micros(prompt),
+        cached: Micros(cached),
+        completion: Micros(completion),
     })
 }
 
@@ -324,6 +423,8 @@ fn joined(high: i64, low: i64) -> Tokens {
     Tokens(u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
 }
 
+/// Every so many turns of a gateway, what nobody asks for any more is removed.
+pub(super) const FORGET_EVERY: u64 = 300;
 const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const SQLSTATE_LENGTH: usize = 5;
 const DATA_EXCEPTION: &str = "22";
@@ -338,8 +439,17 @@ mod tests {
     fn a_row_that_cannot_be_read_is_named() {
         let error = model(("tiny".into(), "{\"name\":".into(), 0)).unwrap_err();
         assert_eq!(error.to_string(), "reading model tiny from the store");
-        let error = key((Uuid::nil(), "a".into(), vec![0; 31], 0)).unwrap_err();
-        assert!(error.to_string().contains("key-0000"), "{error}");
+        let key = |hash: usize, level: &str, limits: &str| {
+            let (name, level, limits) = ("a".to_owned(), level.to_owned(), limits.to_owned());
+            key((Uuid::nil(), name, vec![0; hash], 0, level, None, limits))
+        };
+        key(32, "/", "{}").unwrap();
+        for (hash, level, limits) in [(31, "/", "{}"), (32, "a//b", "{}"), (32, "/", "{\"x\":1}")] {
+            let error = key(hash, level, limits).unwrap_err();
+            assert!(error.to_string().contains("key-0000"), "{error}");
+        }
+        let error = level(("acme".into(), "{\"x\":1}".into(), 0)).unwrap_err();
+        assert_eq!(error.to_string(), "reading level acme from the store");
         let row = (
             7,
             0,
@@ -355,7 +465,27 @@ mod tests {
         let order = order(("hold".into(), "north".into(), "{}".into())).unwrap();
         let error = order.unwrap_err().to_string();
         assert_eq!(error, "reading order hold north from the store");
-        assert!(total(("a b".into(), Uuid::nil(), 1, 0, 0, 0, 0, 0)).is_err());
+        let total = |model: &str, level: &str| {
+            let (model, level) = (model.to_owned(), level.to_owned());
+            total((
+                None,
+                model,
+                Uuid::nil(),
+                level,
+                1,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ))
+        };
+        assert!(total("m", "a/b").is_ok());
+        assert!(total("a b", "/").is_err() && total("m", "a//b").is_err());
     }
 
     #[test]

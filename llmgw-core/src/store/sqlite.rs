@@ -5,8 +5,11 @@
 //! |---|---|---|
 //! | `lease` | one row: the epoch counter, who holds it, until when | fencing; the row is never deleted, because the counter must only rise |
 //! | `model` | the definition as JSON | intent: nobody else knows it |
-//! | `api_key` | name and keyed hash | intent; the secret is not stored |
+//! | `level` | organisations, teams, projects and what is limited there, as JSON | intent |
+//! | `api_key` | name, level, end, limits and keyed hash | intent; the secret is not stored |
 //! | `usage` | a row for each request | accounts; the request's id makes a repeated batch harmless |
+//! | `price` | what models cost, from when on | a call costs what was valid then |
+//! | `quota_share` | what each gateway has spent and holds of each limit | a limit holds for all gateways together |
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
 //! | `operator_token` | name, role and keyed hash | who may use the admin API; the secret is not stored |
@@ -27,6 +30,7 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod shares;
 mod writes;
 
 use std::{
@@ -47,7 +51,7 @@ use sqlx::{
 };
 
 use super::{
-    Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write,
+    Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
     rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow},
 };
 use crate::{
@@ -57,8 +61,12 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{
+            Level, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName},
+    id::{GatewayId, KeyId, ModelName},
 };
 
 /// Keeps everything in a SQLite file. Another handle, in this process or another, may be open on the same file.
@@ -276,22 +284,25 @@ impl Store for SqliteStore {
     }
 
     async fn keys(&self) -> Result<Vec<ApiKey>, StoreError> {
-        let found: Vec<KeyRow> =
-            sqlx::query_as("SELECT id, name, hash, created_at FROM api_key ORDER BY id")
-                .fetch_all(&self.readers)
-                .await
-                .map_err(self.failed("reading the keys"))?;
+        let found: Vec<KeyRow> = sqlx::query_as(KEYS)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("reading the keys"))?;
         found.into_iter().map(rows::key).collect()
     }
 
     async fn insert_key(&self, epoch: Epoch, key: &ApiKey) -> Result<(), StoreError> {
-        self.write(epoch, &Write::AddKey(key.clone()))
+        self.write(epoch, &Write::AddKey(Box::new(key.clone())))
             .await
             .map(drop)
     }
 
     async fn delete_key(&self, epoch: Epoch, id: KeyId) -> Result<bool, StoreError> {
         self.write(epoch, &Write::RemoveKey(id)).await
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        self.list_levels().await
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -336,13 +347,36 @@ impl Store for SqliteStore {
         transaction.commit().await.map_err(self.failed(doing))
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
         let found: Vec<TotalRow> = sqlx::query_as(TOTALS)
             .bind(since.0)
+            .bind(step.map(UsageStep::millis))
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("summing usage up"))?;
         found.into_iter().map(rows::total).collect()
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        self.list_prices().await
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        self.standings(quotas).await
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        self.share_all((gateway, turn), asks, ttl).await
     }
 
     async fn append_audit(
@@ -390,6 +424,8 @@ fn bind_usage<'q>(
         .bind(record.started_at.0)
         .bind(rows::micros(record.duration))
         .bind(record.time_to_first_token.map(rows::micros))
+        .bind(record.level.to_string())
+        .bind(record.cost.0.max(0))
 }
 
 fn is_busy(error: &sqlx::Error) -> bool {
@@ -452,6 +488,21 @@ const MIGRATIONS: &[MigrationText] = &[
         "orders",
         include_str!("../../migrations/sqlite/0003_orders.sql"),
     ),
+    (
+        4,
+        "tenancy",
+        include_str!("../../migrations/sqlite/0004_tenancy.sql"),
+    ),
+    (
+        5,
+        "quotas",
+        include_str!("../../migrations/sqlite/0005_quotas.sql"),
+    ),
+    (
+        6,
+        "costs",
+        include_str!("../../migrations/sqlite/0006_costs.sql"),
+    ),
 ];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
@@ -482,13 +533,13 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token
+        status, started_at, duration, time_to_first_token, level, cost
     )";
 
 /// Statements that append so many rows of usage, the most first: few, so that each stays prepared.
 static APPENDS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| {
     [128, 16, 1].map(|rows| {
-        let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let values = vec![row; rows].join(", ");
         (
             rows,
@@ -496,6 +547,11 @@ static APPENDS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| {
         )
     })
 });
+
+const KEYS: &str = "
+    SELECT id, name, hash, created_at, level, expires_at, limits
+    FROM api_key
+    ORDER BY id";
 
 const AUDIT: &str = "
     SELECT seq, at, actor, action, subject, previous, hash
@@ -506,18 +562,25 @@ const AUDIT: &str = "
 
 const TOTALS: &str = "
     SELECT
+        -- Rounded down, also before 1970.
+        (started_at - ((started_at % ?2) + ?2) % ?2) AS at,
         model,
         api_key,
+        level,
         COUNT(*),
         SUM(status >= 400),
         SUM(prompt_tokens >> 32),
         SUM(prompt_tokens & 4294967295),
+        SUM(cached_tokens >> 32),
+        SUM(cached_tokens & 4294967295),
         SUM(completion_tokens >> 32),
-        SUM(completion_tokens & 4294967295)
+        SUM(completion_tokens & 4294967295),
+        SUM(cost >> 32),
+        SUM(cost & 4294967295)
     FROM usage
     WHERE started_at >= ?1
-    GROUP BY model, api_key
-    ORDER BY model, api_key";
+    GROUP BY 1, model, api_key, level
+    ORDER BY 1, model, api_key, level";
 
 /// Longer than any write of ours takes, so that two control planes on one file wait for each other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

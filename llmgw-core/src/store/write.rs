@@ -5,6 +5,7 @@ use crate::{
         account::{ApiKey, OperatorToken},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        tenancy::{Level, LevelPath, Price},
     },
     id::{KeyId, ModelName, TokenId},
     store::{StoreError, StoredModel},
@@ -18,9 +19,15 @@ pub enum Write {
     /// Removes a model, when it is there.
     RemoveModel(ModelName),
     /// Adds a key; [`StoreError::Exists`] when the id is there.
-    AddKey(ApiKey),
+    AddKey(Box<ApiKey>),
     /// Removes a key, when it is there.
     RemoveKey(KeyId),
+    /// Keeps a level, in the place of the one of the same path.
+    PutLevel(Box<Level>),
+    /// Removes a level, when it is there.
+    RemoveLevel(LevelPath),
+    /// Keeps a price, in the place of the one of the same model and time.
+    PutPrice(Box<Price>),
     /// Keeps an order, in the place of the one on the same subject.
     PutOrder(Box<StoredOrder>),
     /// Lifts the order on a subject, when there is one.
@@ -44,6 +51,9 @@ impl Write {
             Self::RemoveModel(_) => "removing a model",
             Self::AddKey(_) => "adding a key",
             Self::RemoveKey(_) => "removing a key",
+            Self::PutLevel(_) => "keeping a level",
+            Self::RemoveLevel(_) => "removing a level",
+            Self::PutPrice(_) => "keeping a price",
             Self::PutOrder(_) => "keeping an order",
             Self::LiftOrder(_) => "lifting an order",
             Self::AddToken(_) => "adding an admin token",
@@ -60,6 +70,9 @@ impl Write {
             Self::AddToken(token) => token.id.to_string(),
             Self::RemoveModel(_)
             | Self::RemoveKey(_)
+            | Self::PutLevel(_)
+            | Self::RemoveLevel(_)
+            | Self::PutPrice(_)
             | Self::PutOrder(_)
             | Self::LiftOrder(_)
             | Self::RemoveToken(_)

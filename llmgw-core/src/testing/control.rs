@@ -4,6 +4,7 @@
 //! two handles on one control plane the same questions: an adapter between them must lose nothing. Both answer
 //! with the first [`Violation`], so that third parties can run them on roles of their own.
 
+mod accounts;
 mod decisions;
 mod fallbacks;
 mod logs;
@@ -15,6 +16,7 @@ mod pools;
 mod promises;
 mod replacing;
 mod sample;
+mod tenancy;
 mod trial;
 mod verdict;
 mod what_if;
@@ -25,7 +27,7 @@ pub use memory::MemoryControl;
 
 use self::verdict::equal;
 use crate::{
-    api::admin::{ModelView, UsageBy},
+    api::{admin::ModelView, usage::UsageBy},
     control::Control,
     id::ModelName,
     units::Bytes,
@@ -65,7 +67,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     let Fixture { control, .. } = fixture;
     let before = promises::models(control).await?;
     promises::lists_are_ordered(control).await?;
-    promises::usage_is_by_model_and_key(control).await?;
+    accounts::usage_is_summed_up_as_asked(control).await?;
+    accounts::a_price_is_kept_with_its_history(fixture).await?;
     promises::a_model_is_listed_from_its_addition_to_its_removal(control).await?;
     promises::what_cannot_be_right_is_refused(control).await?;
     promises::taken_names_are_refused(fixture).await?;
@@ -81,6 +84,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     decisions::decisions_come_by_number(fixture).await?;
     more::a_key_is_listed_from_its_making_to_its_revocation(control).await?;
     more::keys_that_cannot_be_are_refused(control).await?;
+    tenancy::a_level_is_listed_from_its_making_to_its_removal(control).await?;
+    tenancy::a_key_belongs_to_a_level_that_there_is(control).await?;
     more::declared_models_are_in_the_settings(fixture).await?;
     more::jobs_are_ordered(control).await?;
     more::what_is_not_listed_is_not_collected(control).await?;
@@ -139,13 +144,23 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
     )?;
     equal(
         "usage",
-        &left.accounts.usage(UsageBy::Both, YEAR).await,
-        &right.accounts.usage(UsageBy::Both, YEAR).await,
+        &left.accounts.usage(UsageBy::BOTH, YEAR).await,
+        &right.accounts.usage(UsageBy::BOTH, YEAR).await,
+    )?;
+    equal(
+        "prices",
+        &left.accounts.prices().await,
+        &right.accounts.prices().await,
     )?;
     equal(
         "keys",
         &left.tenancy.keys().await,
         &right.tenancy.keys().await,
+    )?;
+    equal(
+        "levels",
+        &left.tenancy.levels().await,
+        &right.tenancy.levels().await,
     )?;
     equal(
         "settings",

@@ -31,6 +31,7 @@ mod intent;
 mod lease;
 mod orders;
 mod sample;
+mod shares;
 mod usage;
 
 use std::{error::Error, fmt, pin::Pin, sync::Arc, time::Duration};
@@ -241,18 +242,30 @@ const CHECKS: &[(&str, Check)] = checks! {
         orders_come_back_as_they_were_and_in_order,
         a_later_order_takes_the_place_of_the_one_on_its_subject,
         tokens_and_measurements_come_back_as_they_were_and_in_order,
+        levels_come_back_as_they_were_and_in_order,
+        prices_come_back_as_they_were_and_in_order,
         a_commit_is_its_changes_and_its_entry,
         a_commit_that_fails_leaves_nothing,
         a_dropped_commit_is_whole_or_nothing;
     usage:
         totals_add_up_by_model_then_key,
         totals_count_from_since_on,
+        totals_are_by_time_when_a_step_is_given,
+        usage_is_of_the_level_that_it_was_then,
         statuses_of_400_or_more_are_errors,
         a_request_counts_once_however_often_it_is_written,
         batches_that_overlap_may_be_written_at_the_same_time,
         a_dropped_batch_is_whole_or_nothing,
         a_large_batch_is_kept,
         absurd_counts_do_not_spoil_the_totals;
+    shares:
+        a_share_is_of_what_is_left,
+        what_was_spent_counts_once_and_stays,
+        a_share_runs_out_and_what_was_spent_does_not,
+        what_is_spent_and_held_can_be_looked_at,
+        a_turn_that_was_overtaken_changes_nothing,
+        quotas_are_told_apart,
+        gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit;
     audit:
         entries_are_numbered_and_chained,
         entries_of_another_epoch_fail_and_use_no_number,

@@ -129,6 +129,6 @@ async fn usage_is_written_before_serving_ends() {
     let drained = within(rig.served).await.unwrap();
     assert_eq!((drained.connections_cut, drained.usage_lost), (0, 0));
     let totals =
-        llmgw_core::store::Store::usage_totals(&rig.store, llmgw_core::clock::Timestamp(0));
+        llmgw_core::store::Store::usage_totals(&rig.store, llmgw_core::clock::Timestamp(0), None);
     assert_eq!(totals.await.unwrap()[0].requests, 1);
 }

@@ -89,7 +89,7 @@ async fn who_insists_does_not_wait_for_the_deadline_and_loses_no_usage() {
     assert!(rest.contains("\"code\":\"shutting_down\""), "{rest}");
     let drained = within(rig.served).await.unwrap();
     assert_eq!((drained.connections_cut, drained.usage_lost), (1, 0));
-    let totals = rig.store.usage_totals(Timestamp(0)).await.unwrap();
+    let totals = rig.store.usage_totals(Timestamp(0), None).await.unwrap();
     assert_eq!(totals.len(), 1, "{totals:?}");
 }
 

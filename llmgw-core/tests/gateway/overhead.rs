@@ -128,7 +128,9 @@ async fn a_client_that_is_slow_to_send_is_overhead_of_receiving() {
     let mut client = Client::connect(rig.address).await;
     let (name, key) = AUTHORIZATION;
     let length = body.len();
-    let head = format!("POST {CHAT} HTTP/1.1\r\n{name}: {key}\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: gateway\r\n{name}: {key}\r\ncontent-length: {length}\r\n\r\n"
+    );
     client.raw(format!("{head}{begin}").as_bytes()).await;
     within(async {
         while rig.load.in_flight() == 0 {

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use llmgw_core::{
     clock::{Clock, RuntimeClock, Timestamp},
-    cluster::account::ApiKey,
+    cluster::{account::ApiKey, tenancy::PriceList},
     control::Activation,
     gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable, Numbers},
     id::{KeyId, ModelName},
@@ -28,14 +28,15 @@ pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     pub(crate) routes: watch::Sender<Arc<RouteTable>>,
     pub(crate) activation: Arc<ScriptedActivation>,
-    pub(crate) store: MemoryStore,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) faults: Faults,
     pub(crate) load: LoadTable,
     pub(crate) numbers: Numbers,
     pub(crate) shutdown: CancellationToken,
     pub(crate) cut: CancellationToken,
     pub(crate) served: JoinHandle<Drained>,
-    _keys: watch::Sender<Arc<KeyRing>>,
+    pub(crate) keys: watch::Sender<Arc<KeyRing>>,
+    pub(crate) prices: watch::Sender<Arc<PriceList>>,
 }
 
 /// Answers from a list; the last answer stays.
@@ -64,8 +65,7 @@ impl Rig {
     }
 
     pub(crate) async fn with(config: GatewayConfig, endpoints: Vec<Endpoint>) -> Self {
-        let clock = Arc::new(RuntimeClock::starting_at(Timestamp(1_000)));
-        Self::on(clock, config, endpoints).await
+        Self::on(clock(), config, endpoints).await
     }
 
     /// The same by another clock.
@@ -74,17 +74,22 @@ impl Rig {
         config: GatewayConfig,
         endpoints: Vec<Endpoint>,
     ) -> Self {
-        let hashing_key = HashingKey::from_bytes([7; 32]);
-        let key = ApiKey {
-            id: KeyId::generate(),
-            name: "test".into(),
-            hash: hashing_key.hash(KEY),
-            created_at: Timestamp(0),
-        };
-        let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key])));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&clock)));
+        Self::beside(store, clock, config, endpoints).await
+    }
+
+    /// A gateway on a store that others may use too.
+    pub(crate) async fn beside(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        config: GatewayConfig,
+        endpoints: Vec<Endpoint>,
+    ) -> Self {
+        let hashing_key = hashing_key();
+        let (keys, keys_read) = watch::channel(Arc::new(KeyRing::new([key()])));
+        let (prices, prices_read) = watch::channel(Arc::default());
         let (routes, routes_read) = watch::channel(Arc::new(table(endpoints)));
-        let store = MemoryStore::new(Arc::clone(&clock));
-        let faulty = FaultyStore::new(store.clone());
+        let faulty = FaultyStore::new(Arc::clone(&store));
         let faults = faulty.faults().clone();
         let activation = Arc::new(ScriptedActivation {
             asked: watch::Sender::default(),
@@ -93,6 +98,7 @@ impl Rig {
         let gateway = config.build(GatewayDeps {
             routes: routes_read,
             keys: keys_read,
+            prices: prices_read,
             hashing_key,
             activation: Arc::<ScriptedActivation>::clone(&activation),
             store: Arc::new(faulty),
@@ -117,7 +123,8 @@ impl Rig {
             shutdown,
             cut,
             served,
-            _keys: keys,
+            keys,
+            prices,
         }
     }
 
@@ -172,7 +179,7 @@ impl Rig {
     pub(crate) async fn usage(&self, calls: u64) -> UsageTotal {
         within(async {
             loop {
-                let totals = self.store.usage_totals(Timestamp(0)).await.unwrap();
+                let totals = self.store.usage_totals(Timestamp(0), None).await.unwrap();
                 if let Some(total) = totals.into_iter().find(|total| total.requests >= calls) {
                     return total;
                 }
@@ -229,6 +236,20 @@ pub(crate) fn config() -> GatewayConfig {
         journal_interval: Duration::from_millis(20),
         ..GatewayConfig::default()
     }
+}
+
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(RuntimeClock::starting_at(Timestamp(1_000)))
+}
+
+pub(crate) fn hashing_key() -> HashingKey {
+    HashingKey::from_bytes([7; 32])
+}
+
+/// The key that calls are made with.
+pub(crate) fn key() -> ApiKey {
+    let hash = hashing_key().hash(KEY);
+    ApiKey::new(KeyId::generate(), "test", hash, Timestamp(0))
 }
 
 pub(crate) fn table(endpoints: Vec<Endpoint>) -> RouteTable {

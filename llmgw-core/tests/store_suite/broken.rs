@@ -2,6 +2,8 @@
 
 mod audit;
 mod orders;
+mod shares;
+mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +19,14 @@ use llmgw_core::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{
+            Level, LevelPath, Limits, Price,
+            quota::{Quota, Share, ShareAsk, Standing},
+        },
     },
-    id::{KeyId, ModelName, RequestId, TokenId},
-    store::{Epoch, Lease, Store, StoreError, StoredModel, UsageTotal, Write},
+    id::{GatewayId, KeyId, ModelName, RequestId, TokenId},
+    store::{Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write},
     testing::store::StoreFixture,
-    units::Tokens,
 };
 use tokio::time::{Instant, sleep};
 
@@ -67,7 +72,9 @@ bugs! {
         models_come_back_as_they_were_and_in_order
         keys_come_back_as_they_were_and_in_order
         orders_come_back_as_they_were_and_in_order
-        tokens_and_measurements_come_back_as_they_were_and_in_order,
+        tokens_and_measurements_come_back_as_they_were_and_in_order
+        levels_come_back_as_they_were_and_in_order
+        prices_come_back_as_they_were_and_in_order,
     ListsIgnoreCase: models_come_back_as_they_were_and_in_order,
     TextsAreTrimmed:
         texts_come_back_as_they_were
@@ -75,7 +82,8 @@ bugs! {
     ReadsAreCached: a_write_is_seen_by_every_handle_at_once,
     HandlesForget:
         what_was_written_outlives_all_handles
-        the_log_outlives_all_handles,
+        the_log_outlives_all_handles
+        what_was_spent_counts_once_and_stays,
     NameIsTakenFirst: a_dropped_write_is_whole_or_nothing_and_spoils_no_later_one,
     DroppedWriteHoldsTheLock: a_dropped_write_is_whole_or_nothing_and_spoils_no_later_one,
     OneCallAtATime: calls_may_be_made_at_the_same_time,
@@ -110,6 +118,22 @@ bugs! {
     CommitLeavesWhatWentBefore: a_commit_that_fails_leaves_nothing,
     CommitForgetsItsEntry: a_commit_is_its_changes_and_its_entry,
     CommitForgetsKeys: a_commit_is_its_changes_and_its_entry,
+    FirstLimitsStay: levels_come_back_as_they_were_and_in_order,
+    LevelsStay: levels_come_back_as_they_were_and_in_order,
+    LimitsOfKeysAreForgotten: keys_come_back_as_they_were_and_in_order,
+    LimitsAreOfEachGateway: a_share_is_of_what_is_left,
+    SpentIsAddedUp: what_was_spent_counts_once_and_stays,
+    SharesLastForEver:
+        a_share_runs_out_and_what_was_spent_does_not
+        what_is_spent_and_held_can_be_looked_at,
+    SpentRunsOut: a_share_runs_out_and_what_was_spent_does_not,
+    LateAsksCount: a_turn_that_was_overtaken_changes_nothing,
+    MinutesAreOne: quotas_are_told_apart,
+    SharesAreDecidedBeforeTheyAreWritten:
+        gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit,
+    FirstPriceStays: prices_come_back_as_they_were_and_in_order,
+    StepsRoundTowardsZero: totals_are_by_time_when_a_step_is_given,
+    LevelsOfUsageAreForgotten: usage_is_of_the_level_that_it_was_then,
     FirstMeasurementStays: tokens_and_measurements_come_back_as_they_were_and_in_order,
 }
 
@@ -132,10 +156,13 @@ struct Data {
     held: Option<(String, Option<Instant>)>,
     models: BTreeMap<String, Option<StoredModel>>,
     keys: BTreeMap<KeyId, ApiKey>,
+    levels: BTreeMap<LevelPath, Level>,
+    prices: BTreeMap<(ModelName, Timestamp), Price>,
     orders: BTreeMap<(String, String), StoredOrder>,
     tokens: BTreeMap<TokenId, OperatorToken>,
     capacities: BTreeMap<(String, String), Capacity>,
     usage: BTreeMap<RequestId, UsageRecord>,
+    shares: shares::Shares,
     extra: Vec<UsageRecord>,
     busy: bool,
     under_way: BTreeSet<RequestId>,
@@ -366,6 +393,11 @@ impl Store for BrokenStore {
         if self.has(Bug::ListsAreReversed) {
             keys.reverse();
         }
+        if self.has(Bug::LimitsOfKeysAreForgotten) {
+            for key in &mut keys {
+                key.limits = Limits::default();
+            }
+        }
         Ok(keys)
     }
 
@@ -392,6 +424,11 @@ impl Store for BrokenStore {
             self.check(epoch)?;
         }
         Ok(self.data().keys.remove(&id).is_some() || self.has(Bug::DeleteIsAlwaysTrue))
+    }
+
+    async fn levels(&self) -> Result<Vec<Level>, StoreError> {
+        let levels = self.data().levels.values().cloned().collect();
+        Ok(self.listed(levels))
     }
 
     async fn orders(&self) -> Result<Vec<StoredOrder>, StoreError> {
@@ -456,47 +493,33 @@ impl Store for BrokenStore {
         Ok(())
     }
 
-    async fn usage_totals(&self, since: Timestamp) -> Result<Vec<UsageTotal>, StoreError> {
-        let data = self.data();
-        let mut totals: BTreeMap<(ModelName, KeyId), UsageTotal> = BTreeMap::new();
-        for record in data.usage.values().chain(&data.extra) {
-            let started = record.started_at;
-            if started < since || (started == since && self.has(Bug::SinceIsExclusive)) {
-                continue;
-            }
-            let total = totals
-                .entry((record.model.clone(), record.key))
-                .or_insert_with(|| UsageTotal {
-                    model: record.model.clone(),
-                    key: record.key,
-                    requests: 0,
-                    errors: 0,
-                    prompt_tokens: Tokens(0),
-                    completion_tokens: Tokens(0),
-                });
-            let from = if self.has(Bug::ErrorsFrom500) {
-                500
-            } else {
-                400
-            };
-            total.requests += 1;
-            total.errors += u64::from(record.status >= from);
-            for (sum, count) in [
-                (&mut total.prompt_tokens.0, record.prompt_tokens.0),
-                (&mut total.completion_tokens.0, record.completion_tokens.0),
-            ] {
-                *sum = if self.has(Bug::TotalsWrap) {
-                    sum.wrapping_add(count)
-                } else {
-                    sum.saturating_add(count.min(u64::MAX / 2))
-                };
-            }
-        }
-        let mut totals: Vec<UsageTotal> = totals.into_values().collect();
-        if self.has(Bug::TotalsAreReversed) {
-            totals.reverse();
-        }
-        Ok(totals)
+    async fn usage_totals(
+        &self,
+        since: Timestamp,
+        step: Option<UsageStep>,
+    ) -> Result<Vec<UsageTotal>, StoreError> {
+        Ok(self.totals(since, step))
+    }
+
+    async fn prices(&self) -> Result<Vec<Price>, StoreError> {
+        let prices = self.data().prices.values().cloned().collect();
+        Ok(self.listed(prices))
+    }
+
+    async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {
+        let nobody = GatewayId::from_uuid(uuid::Uuid::nil());
+        let uses = quotas.iter().map(|quota| self.standing(quota, nobody));
+        Ok(uses.collect())
+    }
+
+    async fn share_quotas(
+        &self,
+        gateway: GatewayId,
+        turn: u64,
+        asks: &[ShareAsk],
+        ttl: Duration,
+    ) -> Result<Vec<Share>, StoreError> {
+        Ok(self.share_all(gateway, turn, asks, ttl).await)
     }
 
     async fn append_audit(

@@ -410,11 +410,11 @@ class Client:
     def retry_async(self, model: str) -> asyncio.Future[None]:
         """The same, awaited."""
 
-    def usage(self, *, by: Literal["model", "key"] | None = None, since: str = "24h") -> list[Usage]:
-        """What was used within the last `since`: by model and key, or summed up by the one or the other."""
+    def usage(self, *, by: str | None = None, since: str = "24h") -> list[Usage]:
+        """What was used within the last `since`: by model and key, or summed up by what `by` names, such as `level,model,day`."""
 
     def usage_async(
-        self, *, by: Literal["model", "key"] | None = None, since: str = "24h"
+        self, *, by: str | None = None, since: str = "24h"
     ) -> asyncio.Future[list[Usage]]:
         """The same, awaited."""
 
@@ -569,16 +569,72 @@ class Orders:
     def keys_async(self) -> asyncio.Future[list[dict[str, Any]]]:
         """The same, awaited."""
 
-    def create_key(self, name: str) -> dict[str, Any]:
+    def create_key(
+        self,
+        name: str,
+        *,
+        level: str = "/",
+        expires_in: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Makes an API key; its secret is in the answer, and never shown again."""
 
-    def create_key_async(self, name: str) -> asyncio.Future[dict[str, Any]]:
+    def create_key_async(
+        self,
+        name: str,
+        *,
+        level: str = "/",
+        expires_in: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def revoke_key(self, key: str) -> None:
         """Revokes an API key."""
 
     def revoke_key_async(self, key: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def levels(self) -> list[dict[str, Any]]:
+        """Organisations, teams and projects, and what is limited there; `/` is the cluster itself."""
+
+    def levels_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def create_level(self, level: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Makes an organisation, a team of one, or a project of a team."""
+
+    def create_level_async(
+        self, level: str, *, limits: Mapping[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def limit_level(self, level: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Limits a level so, in the place of all that was limited there."""
+
+    def limit_level_async(
+        self, level: str, *, limits: Mapping[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def remove_level(self, level: str) -> None:
+        """Removes a level that no key and no other level is in."""
+
+    def remove_level_async(self, level: str) -> asyncio.Future[None]:
+        """The same, awaited."""
+
+    def prices(self) -> list[dict[str, Any]]:
+        """What models cost, and have cost, for a million tokens in millionths of the cluster's currency."""
+
+    def prices_async(self) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def set_price(self, model: str, *, prompt: int, completion: int, cached: int | None = None) -> dict[str, Any]:
+        """Has a model cost so much from now on, for a million tokens in millionths of the cluster's currency."""
+
+    def set_price_async(
+        self, model: str, *, prompt: int, completion: int, cached: int | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def tokens(self) -> list[dict[str, Any]]:
@@ -1391,11 +1447,19 @@ class Replica:
 
 @final
 class Usage:
-    """What was used of a model, with a key, or both."""
+    """What was used of a model, with a key, at a level, within a time, as far as was asked."""
 
     @property
-    def model(self) -> str:
-        """The model."""
+    def at(self) -> int | None:
+        """When the hour, the day or the month began, in milliseconds since the Unix epoch; None when it is summed up over the whole time."""
+
+    @property
+    def level(self) -> str | None:
+        """The level that the key belonged to; None when it is summed up over all."""
+
+    @property
+    def model(self) -> str | None:
+        """The model; None when it is summed up over all."""
 
     @property
     def key(self) -> str | None:
@@ -1414,8 +1478,16 @@ class Usage:
         """Tokens of all prompts."""
 
     @property
+    def cached_tokens(self) -> int:
+        """Tokens of prompts that the engines had in their caches."""
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens of all answers."""
+
+    @property
+    def cost_micros(self) -> int:
+        """What it cost, in millionths of the cluster's currency."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""

@@ -1,16 +1,27 @@
 //! What is sent for each order, and what comes back.
 
 use llmgw_core::{
-    api::orders::{
-        EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+    api::{
+        orders::{
+            EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+        },
+        tenancy::{KeyRequest, LevelRequest},
+        usage::PriceRequest,
     },
-    cluster::{account::Role, capacity::Measurement, order::HoldScope, weights::Sha256Digest},
+    cluster::{
+        account::Role,
+        capacity::Measurement,
+        order::HoldScope,
+        tenancy::{LevelPath, Limits},
+        weights::Sha256Digest,
+    },
     control::{
-        Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _, Holds as _, Jobs as _,
-        Operators as _, Settings as _, Storage as _, Tenancy as _,
+        Accounts as _, Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _,
+        Holds as _, Jobs as _, Operators as _, Settings as _, Storage as _, Tenancy as _,
     },
     error::Code,
     id::{EngineName, HoldName, KeyId, ModelName, TokenId},
+    units::Micros,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -174,10 +185,20 @@ impl Orders {
     pub(super) fn ask_create_key(
         &self,
         name: &str,
-    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
-        let name = name.to_owned();
+        level: &str,
+        expires_in: Option<&str>,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let request = KeyRequest {
+            name: name.to_owned(),
+            level: parsed("level", level)?,
+            expires_in: expires_in
+                .map(|text| parsed("expires_in", text))
+                .transpose()?,
+            limits: limits_of(limits)?,
+        };
         let admin = self.0.clone();
-        async move { plain(&admin.create_key(&name).await?) }
+        Ok(async move { plain(&admin.create_key(request).await?) })
     }
 
     pub(super) fn ask_revoke_key(
@@ -187,6 +208,66 @@ impl Orders {
         let id: KeyId = parsed("id", id)?;
         let admin = self.0.clone();
         Ok(async move { plain(&admin.revoke_key(id).await?) })
+    }
+
+    pub(super) fn ask_prices(
+        &self,
+    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
+        let admin = self.0.clone();
+        async move { plain(&admin.prices().await?) }
+    }
+
+    pub(super) fn ask_set_price(
+        &self,
+        model: &str,
+        prompt: i64,
+        completion: i64,
+        cached: Option<i64>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let request = PriceRequest {
+            model: parsed("model", model)?,
+            prompt: Micros(prompt),
+            cached: cached.map(Micros),
+            completion: Micros(completion),
+        };
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.set_price(request).await?) })
+    }
+
+    pub(super) fn ask_levels(
+        &self,
+    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
+        let admin = self.0.clone();
+        async move { plain(&admin.levels().await?) }
+    }
+
+    pub(super) fn ask_create_level(
+        &self,
+        level: &str,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let request = level_request(level, limits)?;
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.create_level(request).await?) })
+    }
+
+    pub(super) fn ask_limit_level(
+        &self,
+        level: &str,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let request = level_request(level, limits)?;
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.limit_level(request).await?) })
+    }
+
+    pub(super) fn ask_remove_level(
+        &self,
+        level: &str,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let path: LevelPath = parsed("level", level)?;
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.remove_level(&path).await?) })
     }
 
     pub(super) fn ask_tokens(
@@ -294,6 +375,18 @@ where
 {
     text.parse()
         .map_err(|error| Error::invalid(field, &format!("{error}")))
+}
+
+fn level_request(level: &str, limits: Option<&Bound<'_, PyAny>>) -> Result<LevelRequest, Error> {
+    Ok(LevelRequest {
+        path: parsed("level", level)?,
+        limits: limits_of(limits)?,
+    })
+}
+
+fn limits_of(limits: Option<&Bound<'_, PyAny>>) -> Result<Limits, Error> {
+    let limits = limits.map(|limits| from_python("limits", limits));
+    Ok(limits.transpose()?.unwrap_or_default())
 }
 
 fn node_use(state: &str) -> Result<NodeUse, Error> {

@@ -80,7 +80,7 @@ impl ControllerHandle {
             let model = known(&snapshot, &name)?.model.name().clone();
             let now = shared.clock.monotonic();
             let replicas = views::replicas(&snapshot, Some(&model), None, now);
-            let stale = replicas.iter().filter(|replica| replica.stale).count();
+            let stale = views::stale(&replicas);
             if stale == 0 {
                 return Err(nothing_to_roll(&model));
             }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use llmgw_core::{
-    api::admin::{JobView, SettingsView},
+    api::{admin::JobView, settings::SettingsView},
     cluster::audit::{AuditEntry, NewAuditEntry},
     control::{Actor, Audit, ControlError, Jobs, Settings, jobs},
     error::Code,

@@ -9,10 +9,7 @@ use std::{
 use async_trait::async_trait;
 use llmgw_core::{
     api::{
-        admin::{
-            Explanation, ModelView, NodeView, Origin, Replaced, ReplicaView, Summary, UsageBy,
-            UsageView,
-        },
+        admin::{Explanation, ModelView, NodeView, Origin, Replaced, ReplicaView, Summary},
         decision::Decision,
         frozen::Thawed,
         orders::{
@@ -20,7 +17,6 @@ use llmgw_core::{
         },
         whatif::{self, Change, Outcome},
     },
-    clock::Timestamp,
     cluster::{
         catalog::{Model, ModelDefinition},
         engine::KNOWN_ENGINES,
@@ -28,8 +24,8 @@ use llmgw_core::{
         scaling::Scaling,
     },
     control::{
-        Accounts, Activation, Catalog, ControlError, Fleet, check_addition, check_removal,
-        check_replacement, is_declared, is_let_in,
+        Activation, Catalog, ControlError, Fleet, check_addition, check_removal, check_replacement,
+        is_declared, is_let_in,
     },
     error::{Chain, Code, Coded},
     id::ModelName,
@@ -166,6 +162,7 @@ impl Catalog for ControllerHandle {
             },
             placed,
             report,
+            attention: views::held_up(&snapshot, model.name(), now),
         })
     }
 
@@ -330,29 +327,6 @@ fn as_wanted_now(snapshot: &Snapshot, entry: &Entry) -> Model {
 }
 
 #[async_trait]
-impl Accounts for ControllerHandle {
-    async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
-        let span = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-        let begin = Timestamp(self.shared.clock.now().0.saturating_sub(span));
-        let totals = self
-            .shared
-            .store
-            .usage_totals(begin)
-            .await
-            .map_err(|e| from_store(&e))?;
-        let view = |total: llmgw_core::store::UsageTotal| UsageView {
-            model: Some(total.model),
-            key: Some(total.key.to_string()),
-            requests: total.requests,
-            errors: total.errors,
-            prompt_tokens: total.prompt_tokens,
-            completion_tokens: total.completion_tokens,
-        };
-        Ok(by.sum(totals.into_iter().map(view).collect()))
-    }
-}
-
-#[async_trait]
 impl Activation for ControllerHandle {
     async fn activate(&self, model: &ModelName) -> Option<Waiting> {
         let now = self.shared.clock.monotonic();
@@ -412,7 +386,7 @@ impl ControllerHandle {
             let replicas = views::replicas(&shared.snapshot(), Some(&name), None, now);
             Ok(Replaced {
                 replaced: name,
-                stale: replicas.iter().filter(|replica| replica.stale).count(),
+                stale: views::stale(&replicas),
             })
         })
         .await

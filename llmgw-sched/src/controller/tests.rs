@@ -33,6 +33,7 @@ mod fallbacks;
 mod logs;
 mod machines;
 mod ordered;
+mod tenancy;
 mod weights;
 
 /// A controller that runs, and the store behind it.
@@ -96,6 +97,7 @@ fn alone() -> ControllerConfig {
         engines: Vec::new(),
         pools: Pools::default(),
         pacing: Pacing::default(),
+        queue: None,
         policy: PolicyName::default(),
         weights: WeightsOrders::default(),
     }

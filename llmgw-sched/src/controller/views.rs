@@ -31,7 +31,7 @@ use llmgw_core::{
     units::Bytes,
 };
 
-pub(super) use self::summary::{Surroundings, frozen, summary};
+pub(super) use self::summary::{Surroundings, frozen, held_up, summary};
 use crate::{
     conductor::snapshot::{Entry, Snapshot},
     fleet::FleetNode,
@@ -354,15 +354,14 @@ fn seconds(span: Duration) -> i64 {
 /// The last lines of the engines of a model, as far as nodes have told them.
 pub(super) fn logs(snapshot: &Snapshot, model: &ModelName) -> Vec<LogView> {
     let mut logs = Vec::new();
-    let parked = snapshot.orders.get(&Subject::Park(model.clone()));
-    if let Some(Order::Park { parked, .. }) = parked.map(|stored| &stored.order) {
+    if let Some((error, lines)) = first_failure(snapshot, model) {
         logs.push(LogView {
             model: model.clone(),
             of: LogOf::FirstFailure,
             replica: None,
             hostname: None,
-            error: Some(parked.error.clone()),
-            lines: parked.first_log.clone(),
+            error,
+            lines,
         });
     }
     for (id, given) in of_model(snapshot, model) {
@@ -383,6 +382,17 @@ pub(super) fn logs(snapshot: &Snapshot, model: &ModelName) -> Vec<LogView> {
         });
     }
     logs
+}
+
+/// Why a model fails, and what its engine wrote at the first of the failures in a row: what parked it, as it was kept,
+/// or what it is tried again after.
+fn first_failure(snapshot: &Snapshot, model: &ModelName) -> Option<(Option<String>, Vec<String>)> {
+    let parked = snapshot.orders.get(&Subject::Park(model.clone()));
+    if let Some(Order::Park { parked, .. }) = parked.map(|stored| &stored.order) {
+        return Some((Some(parked.error.clone()), parked.first_log.clone()));
+    }
+    let history = snapshot.memory.histories.get(model)?;
+    Some((history.last_error.clone(), history.first_log.clone()))
 }
 
 /// What a model that nothing serves yet waits for by itself: its weights, with how long that takes.
@@ -416,6 +426,16 @@ pub(super) fn downloads(snapshot: &Snapshot, model: &ModelName) -> Vec<Remedy> {
         })
     });
     fetching.collect()
+}
+
+/// How many of these replicas are of an older definition, and stay until they are rolled: those that end are not told.
+pub(super) fn stale(replicas: &[ReplicaView]) -> usize {
+    let stays = |replica: &&ReplicaView| replica.state != ReplicaState::Draining;
+    replicas
+        .iter()
+        .filter(|replica| replica.stale)
+        .filter(stays)
+        .count()
 }
 
 fn of_model<'s>(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use llmgw_core::{api::settings::ScalingSettings, units::Span};
+
 /// How fast the loop follows what is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pacing {
@@ -24,6 +26,23 @@ impl Default for Pacing {
             evict_idle_after: Duration::from_secs(5),
             // Longer than most peaks, and short beside the time that an engine takes to load.
             scale_up_after: Duration::from_secs(10),
+        }
+    }
+}
+
+impl From<Pacing> for ScalingSettings {
+    fn from(pacing: Pacing) -> Self {
+        let Pacing {
+            min_residency,
+            max_wait,
+            evict_idle_after,
+            scale_up_after,
+        } = pacing;
+        Self {
+            min_residency: Span(min_residency),
+            max_wait: Span(max_wait),
+            evict_idle_after: Span(evict_idle_after),
+            scale_up_after: Span(scale_up_after),
         }
     }
 }

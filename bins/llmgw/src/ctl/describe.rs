@@ -204,9 +204,14 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "is switched off".to_owned()
     } else if *desired == 0 && replicas.is_empty() {
         "waits for a request".to_owned()
+    } else if *ready_replicas == 0 {
+        format!("does not serve yet: 0 of {desired} ready")
     } else {
         format!("serves with {ready_replicas} of {desired}")
     };
+    let stays = |replica: &&ReplicaView| replica.state != ReplicaState::Draining;
+    let stale = replicas.iter().filter(|replica| replica.stale);
+    let stale = stale.filter(stays).count();
     let mut text = format!("{name} {doing}\n");
     let last = decisions.last();
     if let Some(last) = last {
@@ -226,6 +231,11 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "a request starts it".to_owned()
     } else if let Some(first) = staying.first() {
         first.to_string()
+    } else if stale > 0 {
+        format!(
+            "`llmgw ctl roll {name}` replaces {stale} of its replicas, which run as it was defined before (or are being \
+             replaced, when that was ordered)"
+        )
     } else {
         "nothing: it has all that it should have".to_owned()
     };
@@ -449,7 +459,10 @@ mod tests {
     #[tokio::test]
     async fn what_fits_nowhere_says_why_next() {
         let text = described(Kind::Model, "huge").await;
-        assert!(text.starts_with("huge serves with 0 of 1\n"), "{text}");
+        assert!(
+            text.starts_with("huge does not serve yet: 0 of 1 ready\n"),
+            "{text}"
+        );
         assert!(
             text.contains("Next   huge is not placed: 3 nodes"),
             "{text}"

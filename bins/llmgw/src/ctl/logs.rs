@@ -82,7 +82,7 @@ pub(super) async fn logs(
     args: LogsArgs,
 ) -> Result<Shown, Failure> {
     let kept = control.fleet.logs(&args.model).await?;
-    let replicas = args.chosen(control).await?;
+    let (replicas, left_out) = args.chosen(control).await?;
     let mut teller = Teller {
         format,
         are_several: replicas.len() > 1,
@@ -126,6 +126,13 @@ pub(super) async fn logs(
             }
         }
     }
+    if left_out > 0 {
+        let note = format!(
+            "{left_out} more replicas of {} are not read: {MOST} are at a time; --replica ID reads one of them",
+            args.model
+        );
+        teller.note(None, &note)?;
+    }
     if replicas.is_empty() {
         let why = control.catalog.explain(&args.model).await?.headline;
         teller.note(None, &format!("there is no replica: {why}"))?;
@@ -162,7 +169,7 @@ async fn follow(
                 let there = match args.chosen(control).await {
                     // The model was removed; what its replicas write to their end is told.
                     Err(failure) if failure.cause == Cause::NotFound && !reading.is_empty() => continue,
-                    there => there?,
+                    there => there?.0,
                 };
                 for (id, hostname) in there {
                     if known.contains_key(&id) {
@@ -223,16 +230,21 @@ async fn read(mut reader: LogReader, pause: Duration) -> Read {
 // === impl LogsArgs ===
 
 impl LogsArgs {
-    /// The replicas whose logs are asked for, and where they are.
-    async fn chosen(&self, control: &Control) -> Result<Vec<(ReplicaId, String)>, Failure> {
+    /// The replicas whose logs are asked for, and where they are; and how many more there are.
+    async fn chosen(
+        &self,
+        control: &Control,
+    ) -> Result<(Vec<(ReplicaId, String)>, usize), Failure> {
         let all = control.fleet.replicas(Some(&self.model)).await?;
         let Some(name) = &self.replica else {
-            let all = all.into_iter().take(MOST);
-            return Ok(all.map(|view| (view.id, view.hostname)).collect());
+            let left_out = all.len().saturating_sub(MOST);
+            let read = all.into_iter().take(MOST);
+            let read = read.map(|view| (view.id, view.hostname)).collect();
+            return Ok((read, left_out));
         };
         let named = |view: &ReplicaView| view.id.short() == *name || view.id.to_string() == *name;
         if let Some(view) = all.into_iter().find(named) {
-            return Ok(vec![(view.id, view.hostname)]);
+            return Ok((vec![(view.id, view.hostname)], 0));
         }
         // It may be gone, and its log be there.
         let Ok(id) = name.parse() else {
@@ -242,7 +254,7 @@ impl LogsArgs {
                 self.model
             )));
         };
-        Ok(vec![(id, String::new())])
+        Ok((vec![(id, String::new())], 0))
     }
 }
 

@@ -1,16 +1,21 @@
 //! What is ordered besides models and keys: engines, nodes, holds, measurements, tokens.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use llmgw_core::{
     api::{
-        admin::UsageBy,
+        admin::Retried,
         frozen::Frozen,
         orders::{
             EngineChosen, EngineRequest, HoldLifted, HoldRequest, NodeStateRequest, NodeUse,
-            RollRequest, ScaleRequest, TokenRevoked,
+            RollRequest, ScaleRequest, Scaled, TokenRevoked,
         },
     },
-    cluster::{account::Role, capacity::Measurement, catalog::ModelDefinition, order::HoldScope},
+    cluster::{
+        account::Role,
+        capacity::Measurement,
+        catalog::{Model, ModelDefinition},
+        order::HoldScope,
+    },
     control::{Control, named_node},
     id::{EngineName, HoldName, ModelName, ProfileName, TokenId},
     terminal::one_line,
@@ -51,7 +56,7 @@ pub(super) struct ScaleArgs {
     /// A model or an alias
     name: ModelName,
     /// Always so many
-    #[arg(conflicts_with_all = ["min", "max"])]
+    #[arg(conflicts_with_all = ["min", "max"], required_unless_present_any = ["min", "max", "idle_timeout"])]
     replicas: Option<u32>,
     /// The fewest; with 0, a request starts the first one
     #[arg(long)]
@@ -176,24 +181,6 @@ pub(super) enum TokenOrder {
     },
 }
 
-/// How usage is summed up.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(super) enum By {
-    /// A line for each model
-    Model,
-    /// A line for each key
-    Key,
-}
-
-impl From<By> for UsageBy {
-    fn from(by: By) -> Self {
-        match by {
-            By::Model => Self::Model,
-            By::Key => Self::Key,
-        }
-    }
-}
-
 pub(super) async fn engines(
     control: &Control,
     format: Format,
@@ -248,8 +235,18 @@ pub(super) async fn replace(
         .name
         .parse()
         .map_err(|error| Failure::new(Cause::Usage, format!("name: {error}")))?;
+    let defined = Model::try_from(definition.clone()).ok();
+    let defined = defined.map(|model| Scaled::from((name.clone(), model.scaling())));
     let replaced = control.catalog.replace(&name, definition).await?;
-    format.show(&replaced, |answer| {
+    let models = control.catalog.models().await?;
+    let mut named = models.iter().filter(|view| view.name == replaced.replaced);
+    let ordered = named.find(|view| {
+        let bounds = (view.min_replicas, view.max_replicas);
+        defined
+            .as_ref()
+            .is_some_and(|defined| (defined.min, defined.max) != bounds)
+    });
+    let shown = format.show(&replaced, |answer| {
         let name = &answer.replaced;
         match answer.stale {
             0 => format!("replaced {name}\n"),
@@ -261,6 +258,35 @@ pub(super) async fn replace(
                     "replaced {name}; {more} replicas run as before until `llmgw ctl roll {name}`\n"
                 )
             }
+        }
+    })?;
+    Ok(match ordered {
+        // An order outlives the definition that it was given over.
+        Some(view) => shown.with_remark(format!(
+            "it stays scaled as it was ordered, from {} to {}: `llmgw ctl scale {}` changes that",
+            view.min_replicas, view.max_replicas, view.name
+        )),
+        None => shown,
+    })
+}
+
+pub(super) async fn retry(
+    control: &Control,
+    format: Format,
+    name: ModelName,
+) -> Result<Shown, Failure> {
+    let models = control.catalog.models().await?;
+    let mut named = models
+        .iter()
+        .filter(|view| view.name == name || view.aliases.contains(&name));
+    let has_failed = named.any(|view| view.parked || view.failures > 0);
+    control.catalog.retry(&name).await?;
+    format.show(&Retried { retried: name }, |answer| {
+        let name = &answer.retried;
+        if has_failed {
+            format!("{name} is tried again\n")
+        } else {
+            format!("{name} is not parked and has not failed: there was nothing to try again\n")
         }
     })
 }

@@ -4,10 +4,7 @@ use std::io::{self, IsTerminal as _};
 
 use llmgw_core::{
     api::{
-        admin::{
-            EngineView, JobView, KeyView, ModelView, NodeView, Origin, OrphanView, ReplicaView,
-            UsageView,
-        },
+        admin::{EngineView, JobView, ModelView, NodeView, Origin, OrphanView, ReplicaView},
         orders::{HoldView, TokenView},
     },
     cluster::{
@@ -36,7 +33,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let row = |node: &NodeView| {
         vec![
             node.hostname.clone(),
-            node.state.as_str().to_owned(),
+            state_of(node),
             known(node.cpu_cores),
             format!(
                 "{} / {}",
@@ -69,6 +66,15 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
         &[],
         nodes.iter().map(row),
     )
+}
+
+/// What it may be used for, and why not for more.
+fn state_of(node: &NodeView) -> String {
+    let state = node.state.as_str();
+    match &node.state_reason {
+        Some(reason) => format!("{state} ({})", Messages::Cut.shown(&one_line(reason))),
+        None => state.to_owned(),
+    }
 }
 
 /// How many there are, of which class, and how many of them are broken.
@@ -298,17 +304,6 @@ pub(super) fn replicas(replicas: &[ReplicaView], messages: Messages) -> String {
     )
 }
 
-pub(super) fn keys(keys: &[KeyView]) -> String {
-    let row = |key: &KeyView| {
-        vec![
-            key.id.to_string(),
-            one_line(&key.name),
-            moment(key.created_at),
-        ]
-    };
-    grid(&["ID", "NAME", "MADE"], &[], keys.iter().map(row))
-}
-
 pub(super) fn jobs(jobs: &[JobView], messages: Messages) -> String {
     let row = |job: &JobView| {
         vec![
@@ -364,33 +359,6 @@ pub(super) fn audit(entries: &[AuditEntry], messages: Messages) -> String {
         &["NUMBER", "WHEN", "WHO", "WHAT", "TO WHAT"],
         &[],
         entries.iter().map(row),
-    )
-}
-
-pub(super) fn usage(usage: &[UsageView]) -> String {
-    let row = |used: &UsageView| {
-        vec![
-            used.model
-                .as_ref()
-                .map_or_else(|| ALL.to_owned(), ToString::to_string),
-            used.key.clone().unwrap_or_else(|| ALL.to_owned()),
-            used.requests.to_string(),
-            used.errors.to_string(),
-            used.prompt_tokens.to_string(),
-            used.completion_tokens.to_string(),
-        ]
-    };
-    grid(
-        &[
-            "MODEL",
-            "KEY",
-            "REQUESTS",
-            "ERRORS",
-            "PROMPT TOKENS",
-            "COMPLETION TOKENS",
-        ],
-        &[2, 3, 4, 5],
-        usage.iter().map(row),
     )
 }
 
@@ -461,6 +429,10 @@ fn standing(model: &ModelView) -> (&'static str, Option<&str>) {
         ("parked", error)
     } else if let Some(why) = &model.unplaceable {
         ("unplaceable", Some(why))
+    } else if model.max_replicas == 0 {
+        ("off", None)
+    } else if model.desired == 0 && model.total_replicas == 0 {
+        ("on demand", None)
     } else if !missing {
         ("ready", None)
     } else if model.total_replicas > 0 {
@@ -516,9 +488,8 @@ impl Messages {
     }
 }
 
-const UNKNOWN: &str = "-";
+pub(super) const UNKNOWN: &str = "-";
 const NONE: &str = "none";
-const ALL: &str = "all";
 const MAX_MESSAGE: usize = 100;
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Answers that are no table: the state of the whole, and why a model is not placed.
 
 use llmgw_core::{
-    api::admin::{Explanation, SettingsView, Summary},
+    api::{
+        admin::{Explanation, Summary},
+        settings::SettingsView,
+    },
     clock::Timestamp,
     reason::{
         Report,
@@ -70,6 +73,7 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         replicas,
         report,
         headline,
+        attention,
     } = explanation;
     let text = if *placed {
         let count = match replicas.len() {
@@ -89,7 +93,8 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         let rest = trial.split_once('\n').map_or("", |(_, rest)| rest);
         format!("{headline}\n{rest}")
     };
-    lines(&text)
+    let held_up = attention.iter().map(|line| format!("{}\n", one_line(line)));
+    lines(&(text + &held_up.collect::<String>()))
 }
 
 /// `42s`, `12m`, `5h`, `9d`: the largest unit that gives two of it, as far as there is one.

@@ -33,8 +33,8 @@ pub(super) struct NoBody;
 /// `?model=`, which may be absent; nothing else may be asked.
 pub(super) struct ModelQuery(pub(super) Option<ModelName>);
 
-/// All that comes after `models/`, decoded.
-pub(super) struct ModelPath(pub(super) String);
+/// What stands in a path where a name or an id may: one segment, or all that comes after `models/`; decoded.
+pub(super) struct Named(pub(super) String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,16 +112,16 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelQuery {
     }
 }
 
-// === impl ModelPath ===
+// === impl Named ===
 
-impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
+impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let Path(rest) = Path::from_request_parts(parts, state)
+        let Path(named) = Path::from_request_parts(parts, state)
             .await
-            .map_err(|error| invalid(format!("name: {}", error.body_text())))?;
-        Ok(Self(rest))
+            .map_err(|error| invalid(format!("in the path: {}", error.body_text())))?;
+        Ok(Self(named))
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A reader that is slow holds nobody up: what it can't take in is counted, and it is told.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Extension, Path},
+    extract::Extension,
     response::sse::{self, KeepAlive, Sse},
 };
 use futures_util::{Stream, stream};
@@ -14,13 +14,25 @@ use llmgw_core::{
     control::{ControlError, Following},
     error::Code,
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{caller::Asked, refusal::Refusal};
+use super::{body::Named, caller::Asked, refusal::Refusal};
 
-/// Ends what is streamed when the listener is to end.
+/// What all that is streamed has in common: how many there may be, and what ends them.
 #[derive(Clone, Debug)]
-pub(super) struct Streaming(pub(super) CancellationToken);
+pub(super) struct Streaming {
+    left: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+/// A place among those that are streamed to.
+#[derive(Debug)]
+pub(super) struct Place {
+    _held: OwnedSemaphorePermit,
+    /// Ends what is streamed when the listener is to end.
+    pub(super) stop: CancellationToken,
+}
 
 /// A reader, and what it reads.
 struct Reader {
@@ -29,29 +41,31 @@ struct Reader {
     first: Option<Event>,
     /// The job that it wants to hear of; all when absent.
     job: Option<String>,
-    stop: CancellationToken,
+    place: Place,
     over: bool,
 }
 
 pub(super) async fn all(
     Asked(control): Asked,
-    Extension(Streaming(stop)): Extension<Streaming>,
+    Extension(streaming): Extension<Streaming>,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Refusal> {
+    let place = streaming.place()?;
     let following = control.events.follow().await?;
     Ok(streamed(Reader {
         following,
         first: None,
         job: None,
-        stop,
+        place,
         over: false,
     }))
 }
 
 pub(super) async fn job(
     Asked(control): Asked,
-    Path(id): Path<String>,
-    Extension(Streaming(stop)): Extension<Streaming>,
+    Named(id): Named,
+    Extension(streaming): Extension<Streaming>,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Refusal> {
+    let place = streaming.place()?;
     // Followed first, so that nothing happens in between.
     let following = control.events.follow().await?;
     let jobs = control.jobs.jobs().await?;
@@ -66,7 +80,7 @@ pub(super) async fn job(
         following,
         first: Some(Event::Job { job: Box::new(job) }),
         job: Some(id),
-        stop,
+        place,
         over: false,
     }))
 }
@@ -83,6 +97,33 @@ fn streamed(reader: Reader) -> Sse<impl Stream<Item = Result<sse::Event, Infalli
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
+// === impl Streaming ===
+
+impl Streaming {
+    pub(super) fn new(stop: CancellationToken) -> Self {
+        Self {
+            left: Arc::new(Semaphore::new(MOST)),
+            stop,
+        }
+    }
+
+    /// A place for one more reader, held until it is dropped.
+    pub(super) fn place(&self) -> Result<Place, Refusal> {
+        let held = Arc::clone(&self.left).try_acquire_owned();
+        let held = held.map_err(|_| {
+            let message = format!("{MOST} readers follow events and logs, and no more can");
+            ControlError::new(Code::Unavailable, message)
+                .with_hint("end one of them, such as `llmgw ctl events` or `llmgw ctl logs -f`")
+        })?;
+        Ok(Place {
+            _held: held,
+            stop: self.stop.clone(),
+        })
+    }
+}
+
+// === impl Reader ===
+
 impl Reader {
     /// The next event that it wants to hear of; `None` at the end.
     async fn next(&mut self) -> Option<Event> {
@@ -95,7 +136,7 @@ impl Reader {
         loop {
             let event = tokio::select! {
                 event = self.following.next() => event?.ok()?,
-                () = self.stop.cancelled() => return None,
+                () = self.place.stop.cancelled() => return None,
             };
             let Some(id) = &self.job else {
                 return Some(event);
@@ -112,6 +153,9 @@ impl Reader {
         }
     }
 }
+
+/// Readers at the same time: so few that the listener has connections left for whoever asks and orders.
+pub(super) const MOST: usize = 128;
 
 /// Shorter than whatever stands between gives up on a silent connection.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

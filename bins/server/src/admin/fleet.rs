@@ -9,9 +9,10 @@ use axum::{
 };
 use llmgw_core::{
     api::{
-        admin::{NodeView, ReplicaView, Summary, UsageBy, UsageView},
+        admin::{NodeView, ReplicaView, Summary},
         frozen::Thawed,
         orders::LogView,
+        usage::{UsageBy, UsageView},
         whatif::{Outcome, Snapshot, WhatIf},
     },
     control::ControlError,
@@ -62,17 +63,12 @@ pub(super) async fn usage(
         ControlError::new(Code::InvalidRequest, error.body_text())
             .with_hint("ask for usage?by=key&since=24h")
     })?;
-    let by = match by.as_deref() {
-        None => UsageBy::Both,
-        Some("model") => UsageBy::Model,
-        Some("key") => UsageBy::Key,
-        Some(other) => {
-            let short: String = other.chars().take(64).collect();
-            let message = format!("by: {short:?} is no level that usage is summed up by");
-            return Err(ControlError::new(Code::InvalidRequest, message)
-                .with_hint("there are model and key; keys are of no team so far")
-                .into());
-        }
+    let by: UsageBy = match by {
+        None => UsageBy::BOTH,
+        Some(text) => text.parse().map_err(|error| {
+            ControlError::new(Code::InvalidRequest, format!("by: {error}"))
+                .with_hint("several go with commas between them, such as level,model,day")
+        })?,
     };
     let since = match since {
         None => DAY,

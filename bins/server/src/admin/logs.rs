@@ -6,10 +6,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{
-        Extension, Path, Query,
-        rejection::{PathRejection, QueryRejection},
-    },
+    extract::{Extension, Query, rejection::QueryRejection},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -25,11 +22,11 @@ use llmgw_core::{
     units::Span,
 };
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 
 use super::{
+    body::Named,
     caller::Asked,
-    events::{KEEP_ALIVE, Streaming},
+    events::{KEEP_ALIVE, Place, Streaming},
     refusal::Refusal,
 };
 
@@ -51,17 +48,16 @@ struct Told {
     /// Why nothing more is told.
     end: Option<LogEnd>,
     over: bool,
-    stop: CancellationToken,
+    place: Place,
 }
 
 pub(super) async fn log(
     Asked(control): Asked,
-    id: Result<Path<String>, PathRejection>,
+    Named(id): Named,
     asked: Result<Query<AskedLog>, QueryRejection>,
-    Extension(Streaming(stop)): Extension<Streaming>,
+    Extension(streaming): Extension<Streaming>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let Path(id) = id.map_err(|error| invalid(format!("id: {}", error.body_text())))?;
     let replica: ReplicaId = id
         .parse()
         .map_err(|error| invalid(format!("id: {error}")))?;
@@ -90,6 +86,7 @@ pub(super) async fn log(
         let part = logs.read_log(replica, from, wait).await?;
         return Ok(Json(part).into_response());
     }
+    let place = streaming.place()?;
     let mut reader = LogReader::new(Arc::clone(&logs), replica, from);
     // What can't be read at all is refused before anything is streamed.
     let first = reader.now().await?;
@@ -98,7 +95,7 @@ pub(super) async fn log(
         first: Some(first),
         end: None,
         over: false,
-        stop,
+        place,
     };
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     Ok(Sse::new(events(told))
@@ -127,7 +124,7 @@ impl Told {
             Some(first) => Ok(first),
             None => tokio::select! {
                 part = self.reader.next() => part,
-                () = self.stop.cancelled() => Err(ControlError::new(
+                () = self.place.stop.cancelled() => Err(ControlError::new(
                     Code::ShuttingDown,
                     "this control plane is stopping",
                 )),

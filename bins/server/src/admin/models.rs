@@ -5,7 +5,7 @@ use axum::{
     extract::{FromRequest as _, Request},
     response::{IntoResponse as _, Response},
 };
-use http::Uri;
+use http::{HeaderValue, Method, Uri, header::ALLOW};
 use llmgw_core::{
     api::{
         admin::{Added, Explanation, ModelView, Removed, Retried},
@@ -17,9 +17,9 @@ use llmgw_core::{
 };
 
 use super::{
-    body::{JsonBody, MaybeBody, ModelPath, ModelQuery, NoBody, SmallBody, model_name},
+    body::{JsonBody, MaybeBody, ModelQuery, Named, NoBody, SmallBody, model_name},
     caller::Asked,
-    refusal::{Refusal, unknown_path},
+    refusal::{Refusal, unknown_path, wrong_method},
 };
 
 pub(super) async fn list(Asked(control): Asked) -> Result<Json<Vec<ModelView>>, Refusal> {
@@ -36,19 +36,23 @@ pub(super) async fn add(
 
 pub(super) async fn remove(
     Asked(control): Asked,
-    ModelPath(path): ModelPath,
+    uri: Uri,
+    Named(path): Named,
     NoBody: NoBody,
-) -> Result<Json<Removed>, Refusal> {
+) -> Result<Response, Refusal> {
+    if let Some(allowed) = methods_of_part(&path, &uri) {
+        return Ok(not_for(Method::DELETE, uri, allowed).await);
+    }
     let removed = model_name("name", &path)?;
     control.catalog.remove(&removed).await?;
-    Ok(Json(Removed { removed }))
+    Ok(Json(Removed { removed }).into_response())
 }
 
 /// `POST models/{name}/ACTION`: the last segment is the action, all before it are the name.
 pub(super) async fn act(
     Asked(control): Asked,
     uri: Uri,
-    ModelPath(path): ModelPath,
+    Named(path): Named,
     request: Request,
 ) -> Result<Response, Refusal> {
     let Some((name, action)) = parted(&path, &uri) else {
@@ -71,6 +75,7 @@ pub(super) async fn act(
             let SmallBody(scale) = SmallBody::from_request(request, &()).await?;
             Ok(Json(control.catalog.scale(&name()?, scale).await?).into_response())
         }
+        "capacity" => Ok(not_for(Method::POST, uri, "PUT").await),
         _ => Err(unknown_path(uri).await),
     }
 }
@@ -79,7 +84,7 @@ pub(super) async fn act(
 pub(super) async fn put(
     Asked(control): Asked,
     uri: Uri,
-    ModelPath(path): ModelPath,
+    Named(path): Named,
     request: Request,
 ) -> Result<Response, Refusal> {
     if let Some((name, "capacity")) = parted(&path, &uri) {
@@ -89,10 +94,30 @@ pub(super) async fn put(
         let kept = control.capacities.record(&name, measurement).await?;
         return Ok(Json(kept).into_response());
     }
+    if let Some(allowed) = methods_of_part(&path, &uri) {
+        return Ok(not_for(Method::PUT, uri, allowed).await);
+    }
     let JsonBody(definition) = JsonBody::<ModelDefinition>::from_request(request, &()).await?;
     let name = model_name("name", &path)?;
     let replaced = control.catalog.replace(&name, definition).await?;
     Ok(Json(replaced).into_response())
+}
+
+/// The methods of what stands behind a name, when something of ours does.
+fn methods_of_part(path: &str, uri: &Uri) -> Option<&'static str> {
+    match parted(path, uri)?.1 {
+        "retry" | "roll" | "scale" => Some("POST"),
+        "capacity" => Some("PUT"),
+        _ => None,
+    }
+}
+
+/// As the router answers where it tells methods apart itself.
+async fn not_for(method: Method, uri: Uri, allowed: &'static str) -> Response {
+    let mut response = wrong_method(method, uri).await.into_response();
+    let allowed = HeaderValue::from_static(allowed);
+    response.headers_mut().insert(ALLOW, allowed);
+    response
 }
 
 /// A name and what stands behind it. The path as it was sent decides: in `a%2Fretry` the slash belongs to a name.

@@ -1,6 +1,6 @@
 //! `nodes/{id}/state`, `engines`, `holds`, `capacity`, `tokens`: what is ordered besides models and keys.
 
-use axum::{Json, extract::Path};
+use axum::Json;
 use llmgw_core::{
     api::{
         admin::EngineView,
@@ -15,14 +15,14 @@ use llmgw_core::{
 };
 
 use super::{
-    body::{NoBody, SmallBody},
+    body::{Named, NoBody, SmallBody},
     caller::Asked,
     refusal::Refusal,
 };
 
 pub(super) async fn use_node(
     Asked(control): Asked,
-    Path(node): Path<String>,
+    Named(node): Named,
     SmallBody(wanted): SmallBody<NodeStateRequest>,
 ) -> Result<Json<NodeStateView>, Refusal> {
     Ok(Json(control.fleet.use_node(&node, wanted).await?))
@@ -30,7 +30,7 @@ pub(super) async fn use_node(
 
 pub(super) async fn approve(
     Asked(control): Asked,
-    Path(node): Path<String>,
+    Named(node): Named,
     NoBody: NoBody,
 ) -> Result<Json<NodeStateView>, Refusal> {
     Ok(Json(control.fleet.approve(&node).await?))
@@ -50,7 +50,7 @@ pub(super) async fn choose(
 
 pub(super) async fn unchoose(
     Asked(control): Asked,
-    Path(name): Path<String>,
+    Named(name): Named,
     NoBody: NoBody,
 ) -> Result<Json<EngineLifted>, Refusal> {
     let name = parsed("name", &name)?;
@@ -70,7 +70,7 @@ pub(super) async fn hold(
 
 pub(super) async fn lift(
     Asked(control): Asked,
-    Path(name): Path<String>,
+    Named(name): Named,
     NoBody: NoBody,
 ) -> Result<Json<HoldLifted>, Refusal> {
     let lifted = parsed("name", &name)?;
@@ -95,7 +95,7 @@ pub(super) async fn create_token(
 
 pub(super) async fn revoke_token(
     Asked(control): Asked,
-    Path(id): Path<String>,
+    Named(id): Named,
     NoBody: NoBody,
 ) -> Result<Json<TokenRevoked>, Refusal> {
     let revoked = parsed("id", &id)?;

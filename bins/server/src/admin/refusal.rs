@@ -90,6 +90,7 @@ fn status(code: Code) -> StatusCode {
         Code::NotFound | Code::ModelNotFound | Code::UnknownUrl => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::Conflict => StatusCode::CONFLICT,
+        Code::RateLimitExceeded | Code::BudgetExceeded => StatusCode::TOO_MANY_REQUESTS,
         Code::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::ModelUnplaceable
         | Code::ModelParked
@@ -98,6 +99,7 @@ fn status(code: Code) -> StatusCode {
         | Code::QueueFull
         | Code::ShuttingDown
         | Code::Unavailable
+        | Code::BudgetUnavailable
         | Code::Fenced => StatusCode::SERVICE_UNAVAILABLE,
         Code::NoStore => StatusCode::NOT_IMPLEMENTED,
         Code::UpstreamError | Code::UpstreamDisconnected | Code::VerificationFailed => {

@@ -1,5 +1,7 @@
 //! The table of routes: what each is for, who may ask, who answers.
 
+mod keys;
+
 use axum::{
     Router,
     handler::Handler,
@@ -9,9 +11,8 @@ use axum::{
 use llmgw_core::{
     api::{
         admin::{
-            Added, CollectRequest, CreatedKey, EngineView, Explanation, JobView, KeyRequest,
-            KeyView, ModelView, NodeView, OrphanView, Removed, Replaced, ReplicaView, Retried,
-            Revoked, SettingsView, Summary, UsageView,
+            Added, CollectRequest, EngineView, Explanation, JobView, ModelView, NodeView,
+            OrphanView, Removed, Replaced, ReplicaView, Retried, Summary,
         },
         decision::Decision,
         frozen::Thawed,
@@ -21,6 +22,7 @@ use llmgw_core::{
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled, TokenRequest, TokenRevoked, TokenView,
         },
+        settings::SettingsView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
     cluster::{account::Role, audit::AuditEntry, capacity::Capacity, catalog::ModelDefinition},
@@ -72,6 +74,7 @@ type Query = &'static [(&'static str, bool, &'static str)];
 pub(super) fn table() -> Table {
     use Role::{Admin, Operator, Viewer};
     Table::default()
+        .tenancy()
         .get(
             "/api/v1/summary",
             Viewer,
@@ -155,9 +158,6 @@ pub(super) fn table() -> Table {
         )
         .asks(THE_MODEL)
         .answers::<Vec<LogView>>()
-        .get("/api/v1/usage", Viewer, "Calls and tokens", fleet::usage)
-        .asks(USAGE)
-        .answers::<Vec<UsageView>>()
         .get(
             "/api/v1/capacity",
             Viewer,
@@ -165,28 +165,6 @@ pub(super) fn table() -> Table {
             orders::capacities,
         )
         .answers::<Vec<Capacity>>()
-        .get(
-            "/api/v1/keys",
-            Viewer,
-            "API keys, without their secrets",
-            tenancy::keys,
-        )
-        .answers::<Vec<KeyView>>()
-        .post(
-            "/api/v1/keys",
-            Admin,
-            "Make an API key",
-            tenancy::create_key,
-        )
-        .takes::<KeyRequest>()
-        .answers::<CreatedKey>()
-        .delete(
-            "/api/v1/keys/{id}",
-            Admin,
-            "Revoke an API key",
-            tenancy::revoke_key,
-        )
-        .answers::<Revoked>()
         .get(
             "/api/v1/tokens",
             Admin,
@@ -510,14 +488,6 @@ impl Table {
 
 const MODEL: Query = &[("model", false, NAME)];
 const THE_MODEL: Query = &[("model", true, NAME)];
-const USAGE: Query = &[
-    ("by", false, r#"{"enum": ["model", "key"]}"#),
-    (
-        "since",
-        false,
-        r#"{"enum": ["1h", "24h", "30days"], "description": "a length of time"}"#,
-    ),
-];
 const LOG: Query = &[
     ("lines", false, LIMIT),
     ("after", false, NUMBER),

@@ -1,12 +1,19 @@
-//! `keys`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
+//! `keys`, `tenants`, `prices`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
 
-use axum::{
-    Json,
-    extract::{Path, Query},
-};
+use axum::{Json, extract::Query};
 use llmgw_core::{
-    api::admin::{CreatedKey, JobView, KeyRequest, KeyView, Revoked, SettingsView},
-    cluster::audit::AuditEntry,
+    api::{
+        admin::JobView,
+        settings::SettingsView,
+        tenancy::{
+            CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
+        },
+        usage::PriceRequest,
+    },
+    cluster::{
+        audit::AuditEntry,
+        tenancy::{LevelPath, Price},
+    },
     control::ControlError,
     error::Code,
     id::KeyId,
@@ -14,7 +21,7 @@ use llmgw_core::{
 use serde::Deserialize;
 
 use super::{
-    body::{NoBody, SmallBody},
+    body::{Named, NoBody, SmallBody},
     caller::Asked,
     refusal::Refusal,
 };
@@ -34,14 +41,14 @@ pub(super) async fn keys(Asked(control): Asked) -> Result<Json<Vec<KeyView>>, Re
 
 pub(super) async fn create_key(
     Asked(control): Asked,
-    SmallBody(KeyRequest { name }): SmallBody<KeyRequest>,
+    SmallBody(request): SmallBody<KeyRequest>,
 ) -> Result<Json<CreatedKey>, Refusal> {
-    Ok(Json(control.tenancy.create_key(&name).await?))
+    Ok(Json(control.tenancy.create_key(request).await?))
 }
 
 pub(super) async fn revoke_key(
     Asked(control): Asked,
-    Path(id): Path<String>,
+    Named(id): Named,
     NoBody: NoBody,
 ) -> Result<Json<Revoked>, Refusal> {
     let revoked: KeyId = id
@@ -49,6 +56,47 @@ pub(super) async fn revoke_key(
         .map_err(|error| ControlError::new(Code::InvalidRequest, format!("id: {error}")))?;
     control.tenancy.revoke_key(revoked).await?;
     Ok(Json(Revoked { revoked }))
+}
+
+pub(super) async fn levels(Asked(control): Asked) -> Result<Json<Vec<LevelView>>, Refusal> {
+    Ok(Json(control.tenancy.levels().await?))
+}
+
+pub(super) async fn create_level(
+    Asked(control): Asked,
+    SmallBody(request): SmallBody<LevelRequest>,
+) -> Result<Json<LevelView>, Refusal> {
+    Ok(Json(control.tenancy.create_level(request).await?))
+}
+
+pub(super) async fn limit_level(
+    Asked(control): Asked,
+    SmallBody(request): SmallBody<LevelRequest>,
+) -> Result<Json<LevelView>, Refusal> {
+    Ok(Json(control.tenancy.limit_level(request).await?))
+}
+
+pub(super) async fn remove_level(
+    Asked(control): Asked,
+    Named(path): Named,
+    NoBody: NoBody,
+) -> Result<Json<LevelRemoved>, Refusal> {
+    let removed: LevelPath = path
+        .parse()
+        .map_err(|error| ControlError::new(Code::InvalidRequest, format!("path: {error}")))?;
+    control.tenancy.remove_level(&removed).await?;
+    Ok(Json(LevelRemoved { removed }))
+}
+
+pub(super) async fn prices(Asked(control): Asked) -> Result<Json<Vec<Price>>, Refusal> {
+    Ok(Json(control.accounts.prices().await?))
+}
+
+pub(super) async fn set_price(
+    Asked(control): Asked,
+    SmallBody(request): SmallBody<PriceRequest>,
+) -> Result<Json<Price>, Refusal> {
+    Ok(Json(control.accounts.set_price(request).await?))
 }
 
 pub(super) async fn settings(Asked(control): Asked) -> Result<Json<SettingsView>, Refusal> {

@@ -14,7 +14,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use llmgw_core::{cluster::catalog::DefinitionError, gateway::GatewayConfig, units::Span};
+use llmgw_core::{
+    api::settings::QueueSettings, cluster::catalog::DefinitionError, gateway::GatewayConfig,
+    units::Span,
+};
 use llmgw_sched::reconcile::Pacing;
 use serde::Deserialize;
 
@@ -126,6 +129,21 @@ impl QueueFile {
 }
 
 // === impl QueueBounds ===
+
+impl From<QueueBounds> for QueueSettings {
+    fn from(bounds: QueueBounds) -> Self {
+        let QueueBounds {
+            max_per_model,
+            max_total,
+            activation_timeout,
+        } = bounds;
+        Self {
+            max_per_model,
+            max_total,
+            activation_timeout: Span(activation_timeout),
+        }
+    }
+}
 
 impl QueueBounds {
     /// The same gateway with these bounds.

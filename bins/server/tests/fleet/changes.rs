@@ -14,7 +14,7 @@ fn no_stream_breaks_while_models_are_added_scaled_moved_rolled_and_removed_real_
     fleet.until("the declared model serves", |fleet| {
         fleet.ready("steady").len() == 1
     });
-    let crowd = Crowd::start(20, fleet.clients(), fleet.key(), "steady");
+    let crowd = Crowd::start(20, (fleet.clients(), fleet.key()), "steady", 16);
     fleet.until("all clients stream", |_| crowd.whole("steady") >= 20);
 
     fleet.add("extra");

@@ -25,6 +25,8 @@ struct Shared {
     key: String,
     /// The model that every client asks for when its own is gone.
     first: &'static str,
+    /// How long each answer is, in tokens.
+    tokens: u32,
     /// What every second client asks for as long as it is there.
     second: Mutex<Option<&'static str>>,
     calls: Mutex<Vec<Call>>,
@@ -53,11 +55,18 @@ pub(crate) enum Outcome {
 }
 
 impl Crowd {
-    pub(crate) fn start(clients: usize, address: &str, key: String, first: &'static str) -> Self {
+    /// Clients that ask for answers of so many tokens.
+    pub(crate) fn start(
+        clients: usize,
+        (address, key): (&str, String),
+        first: &'static str,
+        tokens: u32,
+    ) -> Self {
         let shared = Arc::new(Shared {
             address: address.to_owned(),
             key,
             first,
+            tokens,
             second: Mutex::new(None),
             calls: Mutex::new(Vec::new()),
             ends: AtomicBool::new(false),
@@ -100,7 +109,7 @@ impl Shared {
             let second = *self.second.lock().unwrap();
             let model = second.filter(|_| is_second && !gone).unwrap_or(self.first);
             let begun = Instant::now();
-            let outcome = stream(&self.address, &self.key, model);
+            let outcome = stream((&self.address, &self.key), model, self.tokens);
             let is_whole = matches!(outcome, Outcome::Whole(_));
             gone |= matches!(outcome, Outcome::Refused(404, _));
             self.calls.lock().unwrap().push(Call {
@@ -132,10 +141,10 @@ pub(crate) fn tally(calls: &[Call]) -> BTreeMap<(&'static str, String), usize> {
     counts
 }
 
-/// One streamed chat completion, on a connection of its own.
-pub(crate) fn stream(address: &str, key: &str, model: &str) -> Outcome {
+/// One streamed chat completion of so many tokens, on a connection of its own.
+pub(crate) fn stream((address, key): (&str, &str), model: &str, tokens: u32) -> Outcome {
     let body = json!({
-        "model": model, "stream": true, "max_tokens": 4,
+        "model": model, "stream": true, "max_tokens": tokens, "ignore_eos": true,
         "messages": [{"role": "user", "content": "Count to ten."}],
     })
     .to_string();

@@ -22,7 +22,7 @@ fn a_server_that_was_killed_under_load_takes_every_engine_over_and_starts_none_r
     };
     let (replicas, engines) = (ids(&fleet), fleet.engines());
     assert_eq!((replicas.len(), engines.len()), (3, 3));
-    let crowd = Crowd::start(20, fleet.clients(), fleet.key(), "steady");
+    let crowd = Crowd::start(20, (fleet.clients(), fleet.key()), "steady", 4);
     fleet.until("all clients stream", |_| crowd.whole("steady") >= 40);
 
     let killed = Instant::now();

@@ -57,7 +57,7 @@ fn a_drain_without_room_says_which_constraint_and_goes_on_once_room_is_made_real
     }
     // It waits, and serves as before.
     let whole = |fleet: &Fleet| {
-        let outcome = stream(fleet.clients(), &fleet.key(), "steady");
+        let outcome = stream((fleet.clients(), &fleet.key()), "steady", 4);
         assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     };
     whole(&fleet);

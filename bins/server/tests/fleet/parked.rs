@@ -31,6 +31,13 @@ fn an_engine_that_crashes_five_times_is_parked_and_shown_and_comes_back_after_re
     fs::write(&file, definition).unwrap();
     fleet.ctl(&["add", "-f", file.to_str().unwrap()]);
 
+    // Long before, it is told what the engine says.
+    fleet.until("its first failure can be read", |fleet| {
+        fleet.ctl(&["logs", "broken"]).contains(ENGINE_SAYS)
+    });
+    assert!(!is_parked(&fleet), "it is tried again");
+    let described = fleet.ctl(&["describe", "model", "broken"]);
+    assert!(described.contains(ENGINE_SAYS), "{described}");
     fleet.until("it is parked", is_parked);
     shown(&fleet);
     refused(&fleet);
@@ -42,14 +49,14 @@ fn an_engine_that_crashes_five_times_is_parked_and_shown_and_comes_back_after_re
     });
     shown(&fleet);
     refused(&fleet);
-    let outcome = stream(fleet.clients(), &fleet.key(), "steady");
+    let outcome = stream((fleet.clients(), &fleet.key()), "steady", 4);
     assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     assert_eq!(fleet.engines().len(), 1, "it is not tried again");
 
     fs::write(&weights, &whole).unwrap();
     fleet.ctl(&["retry", "broken"]);
     fleet.until("it serves", |fleet| fleet.ready("broken").len() == 1);
-    let outcome = stream(fleet.clients(), &fleet.key(), "broken");
+    let outcome = stream((fleet.clients(), &fleet.key()), "broken", 4);
     assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     let status = fleet.ctl(&["status"]);
     assert!(!status.contains("parked"), "{status}");

@@ -67,6 +67,32 @@ fn value<'a>(args: &'a [String], flag: &str) -> &'a str {
 }
 
 #[test]
+fn threads_that_share_cores_sleep_while_they_wait() {
+    let env = |gpus: Vec<u32>| {
+        let spec = ReplicaSpec { gpus, ..spec() };
+        let engine = InstalledEngine {
+            name: "llamacpp".parse().unwrap(),
+            version: "1".to_owned(),
+            variant: "test".to_owned(),
+            launch: Launch::Program {
+                program: "/opt/llama-server".into(),
+            },
+        };
+        let command = LlamaCppEngine::new(engine.name.clone()).command(&LaunchRequest {
+            engine: &engine,
+            spec: &spec,
+            weights: Path::new("/w/tiny.gguf"),
+            port: 4_711,
+            card: None,
+        });
+        command.env
+    };
+    let passive = [("OMP_WAIT_POLICY".into(), "passive".into())];
+    assert_eq!(env(Vec::new()), passive);
+    assert_eq!(env(vec![0]), []);
+}
+
+#[test]
 fn the_program_gets_the_context_of_all_slots_together() {
     let spec = spec();
     let (program, args) = command(

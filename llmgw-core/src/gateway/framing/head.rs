@@ -186,6 +186,10 @@ impl Told {
     }
 
     fn length(self, minor_version: u8) -> Result<Length, Refusal> {
+        // RFC 9112, section 3.2.
+        if minor_version > 0 && self.hosts == 0 {
+            return Err(malformed("the request names no host"));
+        }
         match (self.length, self.chunked) {
             (Some(_), true) => Err(malformed("the body has a length, and comes in chunks")),
             (None, true) if minor_version == 0 => {

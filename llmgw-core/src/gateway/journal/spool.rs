@@ -295,6 +295,8 @@ mod tests {
             started_at: Timestamp(0),
             duration: Duration::from_millis(5),
             time_to_first_token: None,
+            level: Default::default(),
+            cost: Default::default(),
         }
     }
 

@@ -50,7 +50,7 @@ impl Rig {
     }
 
     async fn written(&self) -> u64 {
-        let totals = self.store.usage_totals(Timestamp(0)).await.unwrap();
+        let totals = self.store.usage_totals(Timestamp(0), None).await.unwrap();
         totals.iter().map(|total| total.requests).sum()
     }
 
@@ -74,6 +74,8 @@ fn a_record() -> UsageRecord {
         started_at: Timestamp(0),
         duration: Duration::ZERO,
         time_to_first_token: None,
+        level: Default::default(),
+        cost: Default::default(),
     }
 }
 
@@ -190,7 +192,7 @@ async fn what_a_killed_process_had_on_the_disk_is_written_by_the_next_once() {
     journal.push(a_record());
     let shipping = journal.ship(&store, INTERVAL, FAREWELL, &stop);
     assert!(tokio::time::timeout(INTERVAL * 4, shipping).await.is_err());
-    let totals = store.usage_totals(Timestamp(0)).await.unwrap();
+    let totals = store.usage_totals(Timestamp(0), None).await.unwrap();
     assert_eq!(totals.iter().map(|total| total.requests).sum::<u64>(), 4);
     assert_eq!((journal.waiting(), journal.lost()), (0, 0));
     assert_eq!(files(directory.path()), 0);

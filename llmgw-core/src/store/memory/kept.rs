@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    clock::Timestamp,
     cluster::{
         account::{ApiKey, OperatorToken},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        tenancy::{Level, LevelPath, Price},
     },
     id::{KeyId, ModelName, ProfileName, TokenId},
     store::{StoreError, StoredModel, Write},
@@ -17,6 +19,8 @@ use crate::{
 pub(super) struct Kept {
     pub(super) models: BTreeMap<ModelName, StoredModel>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    pub(super) levels: BTreeMap<LevelPath, Level>,
+    pub(super) prices: BTreeMap<(ModelName, Timestamp), Price>,
     /// By kind, then by name, as texts.
     pub(super) orders: BTreeMap<(&'static str, String), StoredOrder>,
     pub(super) tokens: BTreeMap<TokenId, OperatorToken>,
@@ -45,9 +49,17 @@ impl Kept {
                 if self.keys.contains_key(&key.id) {
                     exists()?;
                 }
-                self.keys.insert(key.id, key.clone());
+                self.keys.insert(key.id, (**key).clone());
             }
             Write::RemoveKey(id) => return Ok(self.keys.remove(id).is_some()),
+            Write::PutLevel(level) => {
+                self.levels.insert(level.path.clone(), (**level).clone());
+            }
+            Write::RemoveLevel(path) => return Ok(self.levels.remove(path).is_some()),
+            Write::PutPrice(price) => {
+                let place = (price.model.clone(), price.valid_from);
+                self.prices.insert(place, (**price).clone());
+            }
             Write::PutOrder(order) => {
                 let subject = order.order.subject();
                 self.orders.insert(place(&subject), (**order).clone());

@@ -9,10 +9,11 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        tenancy::{Level, Price},
     },
     store::{
         Epoch, StoreError, Write,
-        rows::{self, CapacityRow, HeadRow, OrderRow, TokenRow, failed},
+        rows::{self, CapacityRow, HeadRow, LevelRow, OrderRow, PriceRow, TokenRow, failed},
     },
 };
 
@@ -60,6 +61,30 @@ impl PostgresStore {
         found.into_iter().filter_map(rows::order).collect()
     }
 
+    pub(super) async fn list_levels(&self) -> Result<Vec<Level>, StoreError> {
+        let doing = "reading the levels";
+        let found: Vec<LevelRow> = bounded(doing, async {
+            sqlx::query_as(LEVELS)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::level).collect()
+    }
+
+    pub(super) async fn list_prices(&self) -> Result<Vec<Price>, StoreError> {
+        let doing = "reading the prices";
+        let found: Vec<PriceRow> = bounded(doing, async {
+            sqlx::query_as(PRICES)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        found.into_iter().map(rows::price).collect()
+    }
+
     pub(super) async fn list_tokens(&self) -> Result<Vec<OperatorToken>, StoreError> {
         let doing = "reading the admin tokens";
         let found: Vec<TokenRow> = bounded(doing, async {
@@ -101,8 +126,22 @@ async fn apply(
             .bind(key.id.as_uuid())
             .bind(&key.name)
             .bind(key.hash.0.as_slice())
-            .bind(key.created_at.0),
+            .bind(key.created_at.0)
+            .bind(key.level.to_string())
+            .bind(key.expires_at.map(|end| end.0))
+            .bind(rows::json("writing limits as JSON", &key.limits)?),
         Write::RemoveKey(id) => sqlx::query(REMOVE_KEY).bind(id.as_uuid()),
+        Write::PutLevel(level) => sqlx::query(PUT_LEVEL)
+            .bind(level.path.to_string())
+            .bind(rows::json("writing limits as JSON", &level.limits)?)
+            .bind(level.created_at.0),
+        Write::RemoveLevel(path) => sqlx::query(REMOVE_LEVEL).bind(path.to_string()),
+        Write::PutPrice(price) => sqlx::query(PUT_PRICE)
+            .bind(price.model.to_string())
+            .bind(price.valid_from.0)
+            .bind(price.prompt.0)
+            .bind(price.cached.0)
+            .bind(price.completion.0),
         Write::PutOrder(order) => {
             let subject = order.order.subject();
             sqlx::query(PUT_ORDER)
@@ -173,10 +212,23 @@ const ADD_MODEL: &str = "
 const REMOVE_MODEL: &str = "DELETE FROM llmgw.model WHERE name = $1";
 
 const ADD_KEY: &str = "
-    INSERT INTO llmgw.api_key (id, name, hash, created_at) VALUES ($1, $2, $3, $4)
+    INSERT INTO llmgw.api_key (id, name, hash, created_at, level, expires_at, limits)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT DO NOTHING";
 
 const REMOVE_KEY: &str = "DELETE FROM llmgw.api_key WHERE id = $1";
+
+const PUT_LEVEL: &str = "
+    INSERT INTO llmgw.level (path, limits, created_at) VALUES ($1, $2, $3)
+    ON CONFLICT (path) DO UPDATE SET limits = excluded.limits, created_at = excluded.created_at";
+
+const REMOVE_LEVEL: &str = "DELETE FROM llmgw.level WHERE path = $1";
+
+const PUT_PRICE: &str = "
+    INSERT INTO llmgw.price (model, valid_from, prompt, cached, completion)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (model, valid_from) DO UPDATE SET
+        prompt = excluded.prompt, cached = excluded.cached, completion = excluded.completion";
 
 const PUT_ORDER: &str = "
     INSERT INTO llmgw.standing_order (kind, name, definition) VALUES ($1, $2, $3)
@@ -195,6 +247,13 @@ const PUT_CAPACITY: &str = "
     ON CONFLICT (model, profile) DO UPDATE SET definition = excluded.definition";
 
 const ORDERS: &str = "SELECT kind, name, definition FROM llmgw.standing_order ORDER BY kind, name";
+
+const LEVELS: &str = "SELECT path, limits, created_at FROM llmgw.level ORDER BY path";
+
+const PRICES: &str = "
+    SELECT model, valid_from, prompt, cached, completion
+    FROM llmgw.price
+    ORDER BY model, valid_from";
 
 const TOKENS: &str =
     "SELECT id, name, role, hash, created_at FROM llmgw.operator_token ORDER BY id";

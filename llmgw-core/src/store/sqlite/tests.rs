@@ -8,12 +8,7 @@ use crate::{cluster::account::KeyHash, error::Chain};
 const LONG: Duration = Duration::from_secs(600);
 
 fn key(name: String) -> ApiKey {
-    ApiKey {
-        id: KeyId::generate(),
-        name,
-        hash: KeyHash([7; 32]),
-        created_at: Timestamp(0),
-    }
+    ApiKey::new(KeyId::generate(), name, KeyHash([7; 32]), Timestamp(0))
 }
 
 async fn pragma(store: &SqliteStore, text: &'static str) -> i64 {

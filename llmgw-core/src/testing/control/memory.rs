@@ -1,6 +1,7 @@
 //! A control plane that lives in memory.
 
 mod state;
+mod tenancy;
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +17,8 @@ use super::{logs::Written, trial::trial, what_if::Scene};
 use crate::{
     api::{
         admin::{
-            CreatedKey, Explanation, JobView, KeyView, ModelView, NodeView, Origin, OrphanView,
-            ProfileView, Replaced, ReplicaView, SettingsView, Summary, UsageBy, UsageView,
+            Explanation, JobView, ModelView, NodeView, Origin, OrphanView, ProfileView, Replaced,
+            ReplicaView, Summary,
         },
         decision::Decision,
         frozen::{Frozen, Thawed},
@@ -25,10 +26,13 @@ use crate::{
             LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
             Scaled, TokenView,
         },
+        settings::SettingsView,
+        usage::{PriceRequest, UsageBy, UsageView},
         whatif::{Change, Outcome, Snapshot},
     },
     clock::Timestamp,
     cluster::{
+        account::ApiKey,
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         catalog::{Model, ModelDefinition, Profile},
@@ -37,13 +41,14 @@ use crate::{
         pool::Pools,
         replica::ReplicaState,
         scaling::Scaling,
+        tenancy::{Level, Price},
         weights::Sha256Digest,
     },
     control::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
-        Tenancy, check_addition, check_key_name, check_node_order, check_removal,
-        check_replacement, check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs,
-        named_node, node_subject, nothing_frozen, nothing_to_roll, roll_subject,
+        check_addition, check_node_order, check_price, check_removal, check_replacement,
+        check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs, named_node,
+        node_subject, nothing_frozen, nothing_to_roll, roll_subject,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -67,7 +72,10 @@ pub(super) struct State {
     pub(super) replicas: Vec<ReplicaView>,
     usage: Vec<UsageView>,
     pub(super) decisions: Vec<Decision>,
-    pub(super) keys: BTreeMap<KeyId, KeyView>,
+    pub(super) keys: BTreeMap<KeyId, ApiKey>,
+    /// In no order.
+    levels: Vec<Level>,
+    prices: Vec<Price>,
     pub(super) audit: Vec<AuditEntry>,
     pub(super) orphans: Vec<OrphanView>,
     pub(super) orders: Orders,
@@ -270,6 +278,7 @@ impl Catalog for MemoryControl {
         let report = trial(&state.ordered_nodes(), &kept.model);
         let view = state.view(kept);
         Ok(Explanation {
+            attention: Vec::new(),
             model: view.name.clone(),
             placed: satisfied(&view),
             replicas: state.of(&view.name).map(|replica| replica.id).collect(),
@@ -493,36 +502,23 @@ impl Accounts for MemoryControl {
     async fn usage(&self, by: UsageBy, _since: Duration) -> Result<Vec<UsageView>, ControlError> {
         Ok(by.sum(self.answering()?.usage.clone()))
     }
-}
 
-#[async_trait]
-impl Tenancy for MemoryControl {
-    async fn keys(&self) -> Result<Vec<KeyView>, ControlError> {
-        Ok(self.answering()?.keys.values().cloned().collect())
+    async fn prices(&self) -> Result<Vec<Price>, ControlError> {
+        Ok(self.answering()?.prices.clone())
     }
 
-    async fn create_key(&self, name: &str) -> Result<CreatedKey, ControlError> {
-        let name = check_key_name(name)?;
+    async fn set_price(&self, request: PriceRequest) -> Result<Price, ControlError> {
         let mut state = self.answering()?;
-        let key = KeyView {
-            id: KeyId::generate(),
-            name: name.to_owned(),
-            created_at: Timestamp(0),
-        };
-        state.note(self.actor(), "key.create", &key.id.to_string());
-        state.keys.insert(key.id, key.clone());
-        // It opens nothing: there is no gateway here. Unique all the same, as a secret is.
-        let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
-        Ok(CreatedKey { key, secret })
-    }
-
-    async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
-        let mut state = self.answering()?;
-        if state.keys.remove(&id).is_none() {
-            return Err(ControlError::unknown_key(id));
-        }
-        state.note(self.actor(), "key.revoke", &id.to_string());
-        Ok(())
+        let model = state.resolve(&request.model)?.model.name().clone();
+        // Time goes on by a millisecond with each.
+        let now = state.prices.len().try_into().unwrap_or(i64::MAX);
+        let price = check_price(request, model, Timestamp(now))?;
+        state.note(self.actor(), "price.set", price.model.as_str());
+        state.prices.push(price.clone());
+        state
+            .prices
+            .sort_by(|a, b| (&a.model, a.valid_from).cmp(&(&b.model, b.valid_from)));
+        Ok(price)
     }
 }
 
@@ -539,6 +535,8 @@ impl Settings for MemoryControl {
             engines: super::orders::settings_engines(),
             pools: state.pools.by_name().clone(),
             placement_policy: "scarcity".to_owned(),
+            scaling: None,
+            queue: None,
             evict_weights: false,
             mirror: None,
             lease_ttl_seconds: 10,

@@ -5,7 +5,10 @@ use super::{
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::{admin::KeyView, whatif::Change},
+    api::{
+        tenancy::{KeyRequest, KeyView},
+        whatif::Change,
+    },
     cluster::{
         audit::{AuditEntry, ChainHead, verify_chain},
         weights::Sha256Digest,
@@ -22,11 +25,17 @@ pub(super) async fn a_key_is_listed_from_its_making_to_its_revocation(
     let before = keys(control).await?;
     let first = done(
         "a key is made",
-        control.tenancy.create_key("  conformance: one ").await,
+        control
+            .tenancy
+            .create_key(KeyRequest::named("  conformance: one "))
+            .await,
     )?;
     let second = done(
         "another of the same name",
-        control.tenancy.create_key("conformance: one").await,
+        control
+            .tenancy
+            .create_key(KeyRequest::named("conformance: one"))
+            .await,
     )?;
     equal("its name", &"conformance: one", &first.key.name.as_str())?;
     holds(
@@ -122,11 +131,11 @@ pub(super) async fn what_is_not_listed_is_not_collected(
 
 pub(super) async fn keys_that_cannot_be_are_refused(control: &Control) -> Result<(), Violation> {
     let before = keys(control).await?;
-    for name in ["", "   ", "a\nb", &"x".repeat(129)] {
+    for name in ["", "   ", "a\nb", "a\u{202e}b", &"x".repeat(129)] {
         refused(
             "a key's name can be read",
             Code::InvalidRequest,
-            control.tenancy.create_key(name).await,
+            control.tenancy.create_key(KeyRequest::named(name)).await,
         )?;
     }
     refused(
@@ -172,7 +181,13 @@ pub(super) async fn orders_are_written_down(control: &Control) -> Result<(), Vio
     let definition = promises::definition(name.as_str(), &[], Bytes::gib(1));
     done("an addition", control.catalog.add(definition).await)?;
     done("a removal", control.catalog.remove(&name).await)?;
-    let key = done("a key", control.tenancy.create_key("audited").await)?;
+    let key = done(
+        "a key",
+        control
+            .tenancy
+            .create_key(KeyRequest::named("audited"))
+            .await,
+    )?;
     done(
         "its revocation",
         control.tenancy.revoke_key(key.key.id).await,

@@ -8,8 +8,11 @@ use super::{
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::orders::{
-        EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+    api::{
+        orders::{
+            EngineRequest, HoldRequest, NodeStateRequest, NodeUse, RollRequest, ScaleRequest,
+        },
+        tenancy::KeyRequest,
     },
     cluster::{
         account::Role, audit::AuditEntry, capacity::Measurement, node::NodeState, order::HoldScope,
@@ -319,7 +322,11 @@ pub(super) async fn a_hold_stands_until_it_is_lifted(control: &Control) -> Resul
         scope: HoldScope::Node(NodeId::generate()),
         ..place("", None)
     };
-    for wrong in [nobody, place(" ", None), place("here", Some(0))] {
+    let turned = HoldRequest {
+        reason: "new\u{202e}roolf".to_owned(),
+        ..place("here", None)
+    };
+    for wrong in [nobody, place(" ", None), place("here", Some(0)), turned] {
         refused(
             "a hold that can't be is refused",
             Code::InvalidRequest,
@@ -466,7 +473,10 @@ pub(super) async fn orders_are_written_down_under_their_actor(
     let seen = last(control).await?;
     let key = done(
         "a key is made",
-        alices.tenancy.create_key("conformance").await,
+        alices
+            .tenancy
+            .create_key(KeyRequest::named("conformance"))
+            .await,
     )?;
     done("a revocation", control.tenancy.revoke_key(key.key.id).await)?;
     let entries = done("the audit log", control.audit.audit(seen, 1_000).await)?;

@@ -1,13 +1,11 @@
 //! The promises, one function each.
 
-use std::{collections::BTreeSet, time::Duration};
-
 use super::{
     Fixture, Violation,
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::admin::{ModelView, Origin, UsageBy},
+    api::admin::{ModelView, Origin},
     cluster::catalog::{ModelDefinition, OneOrMany, ProfileDefinition},
     control::Control,
     error::Code,
@@ -43,38 +41,6 @@ pub(super) async fn lists_are_ordered(control: &Control) -> Result<(), Violation
             && summary.replicas_ready <= summary.replicas_total,
         &summary,
     )
-}
-
-pub(super) async fn usage_is_by_model_and_key(control: &Control) -> Result<(), Violation> {
-    let usage = done("usage", control.accounts.usage(UsageBy::Both, LONG).await)?;
-    let lines: BTreeSet<_> = usage.iter().map(|used| (&used.model, &used.key)).collect();
-    holds(
-        "usage has one line for a model and a key",
-        lines.len() == usage.len(),
-        &usage,
-    )?;
-    holds(
-        "no more calls failed than were made",
-        usage.iter().all(|used| used.errors <= used.requests),
-        &usage,
-    )?;
-    let all: u64 = usage.iter().map(|used| used.requests).sum();
-    for by in [UsageBy::Model, UsageBy::Key] {
-        let sums = done("usage", control.accounts.usage(by, LONG).await)?;
-        let lines: BTreeSet<_> = sums.iter().map(|used| (&used.model, &used.key)).collect();
-        holds(
-            "a sum has one line for what it is summed up by, and names nothing else",
-            lines.len() == sums.len()
-                && sums.iter().all(|used| match by {
-                    UsageBy::Model => used.key.is_none() && used.model.is_some(),
-                    _ => used.model.is_none() && used.key.is_some(),
-                }),
-            &sums,
-        )?;
-        let summed: u64 = sums.iter().map(|used| used.requests).sum();
-        equal("sums lose no call", &all, &summed)?;
-    }
-    Ok(())
 }
 
 pub(super) async fn a_model_is_listed_from_its_addition_to_its_removal(
@@ -378,7 +344,5 @@ pub(super) fn name(text: &str) -> Result<ModelName, Violation> {
     })
 }
 
-/// Longer than any control plane was there.
-const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// A file needs no digest, and nobody has this one.
 const SOURCE: &str = "file:/nonexistent/conformance.gguf";

@@ -7,9 +7,10 @@ use uuid::Uuid;
 use super::{Fixture, MemoryControl};
 use crate::{
     api::{
-        admin::{NodeView, Origin, OrphanView, ReplicaView, UsageView},
+        admin::{NodeView, Origin, OrphanView, ReplicaView},
         decision::{Decision, Leaving, Outcome},
         log::{LogEnd, LogEnded},
+        usage::UsageView,
     },
     clock::Timestamp,
     cluster::{
@@ -22,7 +23,7 @@ use crate::{
     fingerprint::Fingerprint,
     id::{ModelName, NodeId, ReplicaId},
     reason::Report,
-    units::{Bytes, Tokens},
+    units::{Bytes, Micros, Tokens},
 };
 
 impl MemoryControl {
@@ -290,7 +291,11 @@ fn failed() -> ReplicaView {
 fn usage() -> Vec<UsageView> {
     vec![
         UsageView {
+            at: Some(Timestamp(1_750_000_000_123)),
+            level: "acme/search".parse().ok(),
             model: Some(ours("org/qwen:7b")),
+            cached_tokens: Tokens(1_000),
+            cost_micros: Micros(2_540),
             key: Some("key-1".to_owned()),
             requests: 12,
             errors: 0,
@@ -298,7 +303,11 @@ fn usage() -> Vec<UsageView> {
             completion_tokens: Tokens(560),
         },
         UsageView {
+            at: Some(Timestamp(1_750_000_000_123)),
+            level: "/".parse().ok(),
             model: Some(ours("smollm2-135m")),
+            cached_tokens: Tokens(0),
+            cost_micros: Micros(0),
             key: Some("key-1".to_owned()),
             requests: 1_024,
             errors: 7,

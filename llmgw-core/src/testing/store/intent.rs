@@ -61,6 +61,9 @@ pub(super) async fn keys_come_back_as_they_were_and_in_order(
     keys.sort_by_key(|key| key.id);
     for (key, millis) in keys.iter_mut().zip([i64::MIN, -1, 0, 1, i64::MAX]) {
         key.created_at = Timestamp(millis);
+        key.expires_at = Some(Timestamp(millis));
+        key.level = "acme/search".parse()?;
+        key.limits = sample::limits(&["b", "a/b"])?;
     }
     for key in keys.iter().rev() {
         store.insert_key(epoch, key).await?;
@@ -206,7 +209,7 @@ pub(super) async fn a_write_is_seen_by_every_handle_at_once(fixture: &dyn StoreF
             );
             let used = sample::usage(&format!("m{round}"), key.id)?;
             writer.append_usage(&[used]).await?;
-            let totals = reader.usage_totals(Timestamp(0)).await?;
+            let totals = reader.usage_totals(Timestamp(0), None).await?;
             ensure!(
                 totals.iter().any(|total| total.key == key.id),
                 "usage was not seen in round {round}"
@@ -232,7 +235,7 @@ pub(super) async fn what_was_written_outlives_all_handles(fixture: &dyn StoreFix
         "the model is lost"
     );
     ensure!(store.keys().await? == [key.clone()], "the key is lost");
-    let totals = store.usage_totals(Timestamp(0)).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(totals.len() == 1, "the usage became {totals:?}");
     match store.acquire_lease("b", LONG).await {
         Err(StoreError::Held { holder, .. }) if holder == "a" => {}
@@ -321,7 +324,7 @@ pub(super) async fn calls_may_be_made_at_the_same_time(fixture: &dyn StoreFixtur
         "{models} models and {keys} keys are left of 12 each"
     );
     let used: u64 = store
-        .usage_totals(Timestamp(0))
+        .usage_totals(Timestamp(0), None)
         .await?
         .iter()
         .map(|total| total.requests)

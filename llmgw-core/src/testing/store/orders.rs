@@ -8,7 +8,7 @@ use super::{
     sample::{self, LONG, polled},
 };
 use crate::{
-    cluster::{account::Role, order::StoredOrder},
+    cluster::{account::Role, order::StoredOrder, tenancy::Limits},
     store::{Epoch, Store, StoreError, Write},
 };
 
@@ -90,6 +90,75 @@ pub(super) async fn tokens_and_measurements_come_back_as_they_were_and_in_order(
     Ok(())
 }
 
+pub(super) async fn levels_come_back_as_they_were_and_in_order(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let store = fixture.open().await?;
+    ensure!(store.levels().await?.is_empty(), "a new store has levels");
+    let epoch = store.acquire_lease("a", LONG).await?.epoch;
+    // In the order of their bytes.
+    let in_order = ["/", "B", "a", "a-b", "a/b", "a/b/c", "b"];
+    let mut levels = Vec::new();
+    for (index, path) in in_order.into_iter().enumerate() {
+        let models = ["m", "org/m:7b"].get(..index % 3).unwrap_or_default();
+        levels.push(sample::level(path, sample::limits(models)?)?);
+    }
+    let entry = sample::audit_entry("m");
+    for level in levels.iter().rev() {
+        let write = Write::PutLevel(Box::new(level.clone()));
+        store.commit(epoch, &[write], &entry).await?;
+    }
+    let found = fixture.open().await?.levels().await?;
+    ensure!(found == levels, "{levels:?} came back as {found:?}");
+
+    let again = sample::level("a", Limits::default())?;
+    let gone = sample::level("b", Limits::default())?;
+    let writes = [
+        Write::PutLevel(Box::new(again.clone())),
+        Write::RemoveLevel(gone.path.clone()),
+        Write::RemoveLevel("nobody".parse()?),
+    ];
+    store.commit(epoch, &writes, &entry).await?;
+    let found = store.levels().await?;
+    ensure!(found.contains(&again), "{again:?} is not in {found:?}");
+    ensure!(
+        found.len() == levels.len() - 1,
+        "a removed level, or an older one, stayed: {found:?}"
+    );
+    Ok(())
+}
+
+pub(super) async fn prices_come_back_as_they_were_and_in_order(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let store = fixture.open().await?;
+    ensure!(store.prices().await?.is_empty(), "a new store has prices");
+    let epoch = store.acquire_lease("a", LONG).await?.epoch;
+    let prices = [
+        sample::price("B", 5, 5)?,
+        sample::price("a", -1, 1)?,
+        sample::price("a", 7, 2)?,
+        sample::price("a/b", 0, i64::MAX)?,
+    ];
+    let entry = sample::audit_entry("m");
+    for price in prices.iter().rev() {
+        let write = Write::PutPrice(Box::new(price.clone()));
+        store.commit(epoch, &[write], &entry).await?;
+    }
+    let found = fixture.open().await?.prices().await?;
+    ensure!(found == prices, "{prices:?} came back as {found:?}");
+    let again = sample::price("a", 7, 3)?;
+    let write = Write::PutPrice(Box::new(again.clone()));
+    store.commit(epoch, &[write], &entry).await?;
+    let found = store.prices().await?;
+    ensure!(found.contains(&again), "{again:?} is not in {found:?}");
+    ensure!(
+        found.len() == 4,
+        "the price before is not in its place: {found:?}"
+    );
+    Ok(())
+}
+
 pub(super) async fn a_commit_is_its_changes_and_its_entry(fixture: &dyn StoreFixture) -> Checked {
     let store = fixture.open().await?;
     let epoch = store.acquire_lease("a", LONG).await?.epoch;
@@ -97,7 +166,7 @@ pub(super) async fn a_commit_is_its_changes_and_its_entry(fixture: &dyn StoreFix
     let order = sample::scaled("m", 2)?;
     let writes = [
         Write::AddModel(Box::new(model.clone())),
-        Write::AddKey(key.clone()),
+        Write::AddKey(Box::new(key.clone())),
         Write::PutOrder(Box::new(order.clone())),
     ];
     let entry = sample::audit_entry("m");

@@ -13,10 +13,11 @@ use crate::{
         engine::{EngineSource, WantedEngine},
         order::{Duty, Hold, HoldScope, NodeOrder, Order, StoredOrder},
         scaling::Scaling,
+        tenancy::{Level, Limits, Price},
     },
     id::{KeyId, ModelName, NodeId, ReplicaId, RequestId, TokenId},
     store::{Store, StoredModel},
-    units::{Bytes, Tokens},
+    units::{Bytes, Micros, Tokens},
 };
 
 pub(super) fn model(name: &str) -> Result<StoredModel, Failure> {
@@ -59,12 +60,33 @@ pub(super) fn key(name: &str) -> ApiKey {
     for (byte, digit) in hash.iter_mut().zip(id.as_uuid().as_bytes().iter().cycle()) {
         *byte = *digit;
     }
-    ApiKey {
-        id,
-        name: name.to_owned(),
-        hash: KeyHash(hash),
+    ApiKey::new(id, name, KeyHash(hash), NOW)
+}
+
+pub(super) fn level(path: &str, limits: Limits) -> Result<Level, Failure> {
+    Ok(Level {
+        path: path.parse()?,
+        limits,
         created_at: NOW,
-    }
+    })
+}
+
+pub(super) fn price(model: &str, valid_from: i64, prompt: i64) -> Result<Price, Failure> {
+    Ok(Price {
+        model: name(model)?,
+        valid_from: Timestamp(valid_from),
+        prompt: Micros(prompt),
+        cached: Micros(1),
+        completion: Micros(i64::MAX),
+    })
+}
+
+pub(super) fn limits(models: &[&str]) -> Result<Limits, Failure> {
+    let models: Result<_, Failure> = models.iter().map(|text| name(text)).collect();
+    Ok(Limits {
+        models: Some(models?),
+        ..Limits::default()
+    })
 }
 
 pub(super) fn usage(model: &str, key: KeyId) -> Result<UsageRecord, Failure> {
@@ -81,6 +103,8 @@ pub(super) fn usage(model: &str, key: KeyId) -> Result<UsageRecord, Failure> {
         started_at: NOW,
         duration: Duration::from_micros(1_234_567),
         time_to_first_token: Some(Duration::from_millis(250)),
+        level: "acme/search".parse()?,
+        cost: Micros(1_234),
     })
 }
 

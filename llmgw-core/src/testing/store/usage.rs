@@ -12,14 +12,14 @@ use crate::{
     clock::Timestamp,
     cluster::account::UsageRecord,
     id::KeyId,
-    store::{Store, UsageTotal},
-    units::Tokens,
+    store::{Store, UsageStep, UsageTotal},
+    units::{Micros, Tokens},
 };
 
 pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) -> Checked {
     // Nobody leads: the accounts need no lease.
     let store = fixture.open().await?;
-    let totals = store.usage_totals(Timestamp(0)).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(totals.is_empty(), "a new store has {totals:?}");
     let mut keys = [KeyId::generate(), KeyId::generate(), KeyId::generate()];
     keys.sort();
@@ -32,12 +32,16 @@ pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) 
             }
             let size = u64::try_from(size)?;
             expected.push(UsageTotal {
+                at: None,
+                level: "acme/search".parse()?,
                 model: sample::name(model)?,
                 key,
                 requests: size,
                 errors: 0,
                 prompt_tokens: Tokens(100 * size),
+                cached_tokens: Tokens(10 * size),
                 completion_tokens: Tokens(7 * size),
+                cost: Micros(1_234 * i64::try_from(size)?),
             });
         }
     }
@@ -52,7 +56,7 @@ pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) 
     store.append_usage(first).await?;
     store.append_usage(&[]).await?;
     store.append_usage(second).await?;
-    let totals = store.usage_totals(Timestamp(0)).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(totals == expected, "{totals:?} and not {expected:?}");
     Ok(())
 }
@@ -82,8 +86,69 @@ pub(super) async fn totals_count_from_since_on(fixture: &dyn StoreFixture) -> Ch
             "{found} requests since {since}, and not {expected}"
         );
     }
-    let later = store.usage_totals(Timestamp(1_002)).await?;
+    let later = store.usage_totals(Timestamp(1_002), None).await?;
     ensure!(later.len() == 1, "since 1002, there are {later:?}");
+    Ok(())
+}
+
+pub(super) async fn totals_are_by_time_when_a_step_is_given(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let key = KeyId::generate();
+    // 2025-06-15, half past midnight, half past one, and the day after; and the last moment before 1970.
+    let midnight = 1_749_945_600_000;
+    let half = 1_800_000;
+    let times = [half, 3 * half, 3 * half + 1, 48 * half, -midnight - 1];
+    let mut records = sample::batch("m", key, times.len())?;
+    for (record, millis) in records.iter_mut().zip(times) {
+        record.started_at = Timestamp(midnight + millis);
+    }
+    store.append_usage(&records).await?;
+    for (step, expected) in [
+        (
+            UsageStep::Hour,
+            [
+                (-3_600_000, 1),
+                (midnight, 1),
+                (midnight + 2 * half, 2),
+                (midnight + 48 * half, 1),
+            ]
+            .as_slice(),
+        ),
+        (
+            UsageStep::Day,
+            [(-86_400_000, 1), (midnight, 3), (midnight + 48 * half, 1)].as_slice(),
+        ),
+    ] {
+        let totals = store
+            .usage_totals(Timestamp(-9_000_000), Some(step))
+            .await?;
+        let found: Vec<(Option<i64>, u64)> = totals
+            .iter()
+            .map(|total| (total.at.map(|at| at.0), total.requests))
+            .collect();
+        let expected: Vec<(Option<i64>, u64)> = expected
+            .iter()
+            .map(|(at, requests)| (Some(*at), *requests))
+            .collect();
+        ensure!(
+            found == expected,
+            "{step:?}: {found:?} and not {expected:?}"
+        );
+    }
+    Ok(())
+}
+
+pub(super) async fn usage_is_of_the_level_that_it_was_then(fixture: &dyn StoreFixture) -> Checked {
+    let store = fixture.open().await?;
+    let key = KeyId::generate();
+    let mut records = sample::batch("m", key, 3)?;
+    for (record, level) in records.iter_mut().zip(["b", "/", "a/b"]) {
+        record.level = level.parse()?;
+    }
+    store.append_usage(&records).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
+    let levels: Vec<String> = totals.iter().map(|total| total.level.to_string()).collect();
+    ensure!(levels == ["/", "a/b", "b"], "{levels:?}");
     Ok(())
 }
 
@@ -96,7 +161,7 @@ pub(super) async fn statuses_of_400_or_more_are_errors(fixture: &dyn StoreFixtur
         record.status = status;
     }
     store.append_usage(&records).await?;
-    let totals = store.usage_totals(Timestamp(0)).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(
         totals.iter().map(|total| total.errors).eq([7]),
         "7 errors were counted as {totals:?}"
@@ -111,7 +176,7 @@ pub(super) async fn a_request_counts_once_however_often_it_is_written(
     let key = KeyId::generate();
     let records = sample::batch("m", key, 10)?;
     store.append_usage(&records).await?;
-    let expected = store.usage_totals(Timestamp(0)).await?;
+    let expected = store.usage_totals(Timestamp(0), None).await?;
     store.append_usage(&records).await?;
     other.append_usage(&records).await?;
     // The same request with other counts, under another model: the first stays.
@@ -123,7 +188,7 @@ pub(super) async fn a_request_counts_once_however_often_it_is_written(
         record.status = 500;
     }
     store.append_usage(&changed).await?;
-    let totals = store.usage_totals(Timestamp(0)).await?;
+    let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(totals == expected, "{expected:?} became {totals:?}");
     // One that is there does not keep a new one out, nor does one that is twice in the same batch.
     let new = sample::usage("m", key)?;
@@ -229,7 +294,7 @@ pub(super) async fn absurd_counts_do_not_spoil_the_totals(fixture: &dyn StoreFix
             record.time_to_first_token = Some(Duration::MAX);
         }
         store.append_usage(&records).await?;
-        let totals = store.usage_totals(Timestamp(0)).await?;
+        let totals = store.usage_totals(Timestamp(0), None).await?;
         let total = totals
             .iter()
             .find(|total| total.key == key)
@@ -244,7 +309,7 @@ pub(super) async fn absurd_counts_do_not_spoil_the_totals(fixture: &dyn StoreFix
 }
 
 async fn requests(store: &dyn Store, key: KeyId, since: Timestamp) -> Result<u64, Failure> {
-    let totals = store.usage_totals(since).await?;
+    let totals = store.usage_totals(since, None).await?;
     let mine = totals.iter().filter(|total| total.key == key);
     Ok(mine.map(|total| total.requests).sum())
 }

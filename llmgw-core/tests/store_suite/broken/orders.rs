@@ -60,7 +60,7 @@ impl BrokenStore {
             }
             Write::RemoveModel(name) => drop(data.models.remove(name.as_str())),
             Write::AddKey(key) if !self.has(Bug::CommitForgetsKeys) => {
-                data.keys.insert(key.id, key);
+                data.keys.insert(key.id, *key);
             }
             Write::RemoveKey(id) => drop(data.keys.remove(&id)),
             Write::PutOrder(order) => {
@@ -76,6 +76,21 @@ impl BrokenStore {
                 let place = (subject.kind().to_owned(), subject.name());
                 data.orders.remove(&place);
             }
+            Write::PutLevel(level) if self.has(Bug::FirstLimitsStay) => {
+                data.levels.entry(level.path.clone()).or_insert(*level);
+            }
+            Write::PutLevel(level) => drop(data.levels.insert(level.path.clone(), *level)),
+            Write::RemoveLevel(path) if !self.has(Bug::LevelsStay) => {
+                data.levels.remove(&path);
+            }
+            Write::PutPrice(price) => {
+                let place = (price.model.clone(), price.valid_from);
+                if self.has(Bug::FirstPriceStays) {
+                    data.prices.entry(place).or_insert(*price);
+                } else {
+                    data.prices.insert(place, *price);
+                }
+            }
             Write::AddToken(token) => drop(data.tokens.insert(token.id, token)),
             Write::RemoveToken(id) => drop(data.tokens.remove(&id)),
             Write::PutCapacity(capacity) => {
@@ -87,7 +102,7 @@ impl BrokenStore {
                     data.capacities.insert(place, *capacity);
                 }
             }
-            Write::AddKey(_) | Write::LiftOrder(_) => {}
+            Write::AddKey(_) | Write::LiftOrder(_) | Write::RemoveLevel(_) => {}
         }
     }
 }

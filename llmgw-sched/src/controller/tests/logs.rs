@@ -1,7 +1,10 @@
 //! Logs of engines, asked of scripted agents.
 
 use llmgw_core::{
-    api::log::{LogAnswer, LogAsk, LogEnd, LogEnded, LogFrom, LogPart, LogProblem},
+    api::{
+        log::{LogAnswer, LogAsk, LogEnd, LogEnded, LogFrom, LogPart, LogProblem},
+        orders::LogOf,
+    },
     control::{ControlError, LONGEST_WAIT, Logs},
     id::ReplicaId,
 };
@@ -255,5 +258,49 @@ async fn a_replica_that_its_node_has_not_heard_of_has_written_nothing_yet() {
     };
     assert!(part.is_empty(), "{part:?}");
     assert_eq!(begun.elapsed(), wait);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_failure_can_be_read_while_the_model_is_tried_again() {
+    let running = controller(vec![model("m", "1GiB")]).await;
+    let mut agent = running.agent().await;
+    agent.report(ReplicaState::Ready).await;
+    let mut fail = async |line: &str| {
+        let spec = agent.told().await.replicas[0].clone();
+        let id = spec.id;
+        agent
+            .report_replicas(vec![ReplicaStatus {
+                spec,
+                state: ReplicaState::Failed,
+                since: Timestamp(0),
+                endpoint: None,
+                fetch: None,
+                measured: None,
+                error: Some(format!("it said {line}")),
+                hint: None,
+                log_tail: vec![line.to_owned()],
+            }])
+            .await;
+        while agent.told().await.replicas.iter().any(|one| one.id == id) {}
+    };
+    fail("first").await;
+    fail("second").await;
+    let logs = running.handle.logs(&name("m")).await.unwrap();
+    let told: Vec<_> = logs
+        .iter()
+        .map(|log| (log.of, log.error.as_deref(), log.lines.as_slice()))
+        .collect();
+    let expected = ["first".to_owned()];
+    assert_eq!(
+        told,
+        [(
+            LogOf::FirstFailure,
+            Some("it said second: second"),
+            expected.as_slice()
+        )]
+    );
+    let models = running.handle.models().await.unwrap();
+    assert_eq!((models[0].parked, models[0].failures), (false, 2));
     running.stop().await;
 }

@@ -9,10 +9,11 @@ use llmgw_core::{
         frozen::{Frozen, SilentNode},
     },
     cluster::node::NodeState,
+    id::ModelName,
     reason::render,
 };
 
-use super::{models, node_state, replicas, warnings};
+use super::{models, node_state, replicas, stale, warnings};
 use crate::{conductor::snapshot::Snapshot, reconcile::is_lost};
 
 /// What a summary needs besides the snapshot.
@@ -122,8 +123,8 @@ fn attention(
         Some(format!("{} has failed {times}: {error}", model.name))
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
-    lines.extend(stuck(snapshot, now));
-    lines.extend(stuck_rolls(snapshot));
+    lines.extend(stuck(snapshot, now, None));
+    lines.extend(stuck_rolls(snapshot, None));
     lines.extend(backed_out(snapshot, models, now));
     for node in snapshot.observed.nodes.values() {
         let hostname = &node.facts.hostname;
@@ -140,10 +141,27 @@ fn attention(
     lines
 }
 
-/// What draining nodes can't give away, and why: it goes on serving there until it has another place.
-pub(super) fn stuck(snapshot: &Snapshot, now: Duration) -> BTreeSet<String> {
+/// What holds up a drain or a roll of a model's replicas.
+pub(in crate::controller) fn held_up(
+    snapshot: &Snapshot,
+    model: &ModelName,
+    now: Duration,
+) -> Vec<String> {
+    let mut lines: Vec<String> = stuck(snapshot, now, Some(model)).into_iter().collect();
+    lines.extend(stuck_rolls(snapshot, Some(model)));
+    lines
+}
+
+/// What draining nodes can't give away, of all models or of one, and why: it goes on serving there until it has another
+/// place.
+pub(super) fn stuck(
+    snapshot: &Snapshot,
+    now: Duration,
+    only: Option<&ModelName>,
+) -> BTreeSet<String> {
     let assignments = snapshot.memory.assignments.values();
-    let staying = assignments.filter(|given| given.draining.is_none());
+    let asked_for = assignments.filter(|given| only.is_none_or(|name| given.spec.model == *name));
+    let staying = asked_for.filter(|given| given.draining.is_none());
     let stuck = staying.filter_map(|given| {
         let node = snapshot.observed.nodes.get(&given.node)?;
         let state = node_state(snapshot, given.node, node, now);
@@ -173,7 +191,7 @@ fn backed_out(snapshot: &Snapshot, models: &[ModelView], now: Duration) -> Vec<S
             continue;
         };
         let replicas = replicas(snapshot, Some(&view.name), None, now);
-        let stale = replicas.iter().filter(|replica| replica.stale).count();
+        let stale = stale(&replicas);
         if stale > 0 {
             lines.push(format!(
                 "the roll of {name} was backed out: {why}; {stale} of its replicas are of an older definition, and serve; \
@@ -186,10 +204,11 @@ fn backed_out(snapshot: &Snapshot, models: &[ModelView], now: Duration) -> Vec<S
 }
 
 /// Which rolls wait for room, and why: they go on with it, or by force.
-fn stuck_rolls(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+fn stuck_rolls(snapshot: &Snapshot, only: Option<&ModelName>) -> Vec<String> {
     let rolls = snapshot.memory.rolls.iter();
-    let stuck = rolls.filter(|(_, roll)| roll.ended.is_none());
-    stuck.filter_map(|(model, _)| {
+    let asked_for = rolls.filter(|(model, _)| only.is_none_or(|name| *model == name));
+    let stuck = asked_for.filter(|(_, roll)| roll.ended.is_none());
+    let lines =    stuck.filter_map(|(model, _)| {
         let report = snapshot.reports.get(model)?;
         let nearest = report.nearest.as_ref()?;
         if report.fits.is_some() || snapshot.orders.forces_roll(model) {
@@ -200,5 +219,6 @@ fn stuck_rolls(snapshot: &Snapshot) -> impl Iterator<Item = String> {
              `llmgw ctl roll {model} --force` stops the old one first",
             render::rejection(nearest)
         ))
-    })
+    });
+    lines.collect()
 }

@@ -101,7 +101,9 @@ impl Cluster {
 
     fn stuck(&self) -> Vec<String> {
         let now = Duration::from_secs(self.now);
-        stuck(self.conductor.state(), now).into_iter().collect()
+        stuck(self.conductor.state(), now, None)
+            .into_iter()
+            .collect()
     }
 }
 
@@ -157,7 +159,14 @@ fn a_drain_that_has_no_other_place_is_told_with_what_comes_nearest() {
         "{drained} is draining and keeps m: no room for its successor. Nearest: box-2 with default: memory: needs 4.0 \
          GiB, has 3.0 GiB free, short by 1.0 GiB; `llmgw ctl drain {drained} --force` stops it first"
     );
-    assert_eq!(cluster.stuck(), [expected]);
+    assert_eq!(cluster.stuck(), std::slice::from_ref(&expected));
+    // Whoever asks about the model is told too, and not of other models.
+    let held_up = |name: &str| {
+        let now = Duration::from_secs(cluster.now);
+        held_up(cluster.conductor.state(), &name.parse().unwrap(), now)
+    };
+    assert_eq!(held_up("m"), [expected]);
+    assert_eq!(held_up("n"), [""; 0]);
 }
 
 #[test]

@@ -1,19 +1,9 @@
-use llmgw_core::{
-    api::admin::{UnhealthyGpu, UsageBy},
-    control::Control,
-    testing::control::MemoryControl,
-};
+use llmgw_core::{api::admin::UnhealthyGpu, control::Control, testing::control::MemoryControl};
 
 use super::*;
 
 fn sample() -> Control {
     MemoryControl::sample().control()
-}
-
-async fn day() -> Vec<UsageView> {
-    let day = std::time::Duration::from_secs(86_400);
-    let accounts = sample().accounts;
-    accounts.usage(UsageBy::Both, day).await.unwrap()
 }
 
 /// Compares line by line, so that a failure shows the table.
@@ -86,18 +76,6 @@ async fn replicas_show_how_far_they_are() {
             "r-00000003  broken        default  failed, stale  beta   2d   - / 700.0 MiB                  0      -                the engine ended with signal 4 (SIGILL)",
             "r-00000002  org/qwen:7b   default  fetching       alpha  95s  - / 700.0 MiB                  0      -                25 % of 8.0 GiB, 12.0 MiB/s, ~8m left",
             "r-00000001  smollm2-135m  default  ready          alpha  2h   412.0 MiB / 700.0 MiB          3      127.0.0.1:40001  -",
-        ],
-    );
-}
-
-#[tokio::test]
-async fn usage_is_set_right() {
-    golden(
-        &usage(&day().await),
-        &[
-            "MODEL         KEY    REQUESTS  ERRORS  PROMPT TOKENS  COMPLETION TOKENS",
-            "org/qwen:7b   key-1        12       0           3400                560",
-            "smollm2-135m  key-1      1024       7        1234567              89012",
         ],
     );
 }

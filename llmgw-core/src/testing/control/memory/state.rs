@@ -3,9 +3,10 @@
 use super::{
     super::trial::trial, AuditEntry, ChainHead, ControlError, Kept, Model, ModelDefinition,
     ModelName, ModelView, NewAuditEntry, NodeState, NodeView, Order, Origin, Profile, ProfileView,
-    ReplicaState, ReplicaView, Scaled, Scaling, State, StoredOrder, Timestamp, check_addition,
+    ReplicaState, ReplicaView, Scaled, Scaling, State, StoredOrder, check_addition,
     check_replacement, is_declared, render,
 };
+use crate::clock::Timestamp;
 
 impl State {
     pub(super) fn keep(

@@ -6,6 +6,8 @@
     reason = "a test that can't go on fails"
 )]
 
+mod paths;
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -421,12 +423,6 @@ async fn a_wrong_query_or_name_is_refused_by_name() {
             "/api/v1/models/a%20b",
             "",
             (400, "invalid_request", "name: \"a b\" is not"),
-        ),
-        wrong(
-            Method::DELETE,
-            "/api/v1/models/%ff",
-            "",
-            (400, "invalid_request", "name: "),
         ),
     ])
     .await;

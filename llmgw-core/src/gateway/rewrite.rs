@@ -5,7 +5,7 @@
 //! for it all the same, so the chunk that has only usage is dropped, and a `usage` beside content (llama.cpp's
 //! `/v1/completions` writes one unasked) is cut out.
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
@@ -102,15 +102,17 @@ impl EventRewriter {
             Payload::Error(range) => return Seen::Error(event.slice(range)),
             Payload::Data(range) => range,
         };
-        let text = event.slice(data.clone());
+        let slice =
+            |range: &Range<usize>| event.slice(data.start + range.start..data.start + range.end);
+        let text = event.get(data.clone()).unwrap_or_default();
         if text.trim_ascii() == b"[DONE]" {
             return Seen::Done;
         }
-        let places = Places::find(&text);
-        if is_told(&text, &places.error) {
-            return Seen::Error(text);
+        let places = Places::find(text);
+        if is_told(text, &places.error) {
+            return Seen::Error(event.slice(data));
         }
-        let usage = is_told(&text, &places.usage).then(|| text.slice(places.usage.clone()));
+        let usage = is_told(text, &places.usage).then(|| slice(&places.usage));
         let choices = text.get(places.choices.clone()).unwrap_or_default();
         let has_content = choices.len() > 2 && !is_empty_array(choices);
         if let (Some(usage), true, false) = (&usage, self.strip_usage, has_content) {
@@ -123,8 +125,18 @@ impl EventRewriter {
             edits[0] = (places.model, &self.model);
         }
         if self.strip_usage && !places.usage.is_empty() {
-            edits[1] = (cut_range(&text, "usage", places.usage), b"");
+            edits[1] = (cut_range(text, "usage", places.usage), b"");
         }
+        let seen = match (has_content, usage) {
+            (true, None) if is_opening(choices) => Seen::Opening,
+            (true, usage) => Seen::Content(Content {
+                count: places.count.max(1),
+                choices: slice(&places.choices),
+                usage,
+            }),
+            (false, Some(usage)) => Seen::Usage(usage),
+            (false, None) => Seen::Other,
+        };
         if edits.iter().all(|(range, _)| range.is_empty()) {
             out.push(event);
         } else {
@@ -141,16 +153,7 @@ impl EventRewriter {
             }
             out.extend(event.get(from..).unwrap_or_default());
         }
-        match (has_content, usage) {
-            (true, None) if is_opening(choices) => Seen::Opening,
-            (true, usage) => Seen::Content(Content {
-                count: places.count.max(1),
-                choices: text.slice(places.choices),
-                usage,
-            }),
-            (false, Some(usage)) => Seen::Usage(usage),
-            (false, None) => Seen::Other,
-        }
+        seen
     }
 }
 
@@ -305,7 +308,7 @@ fn is_empty_array(value: &[u8]) -> bool {
 
 /// Whether choices name a role and have no content yet. Engines send such a chunk before the first token.
 fn is_opening(choices: &[u8]) -> bool {
-    if memmem::find(choices, b"\"role\"").is_none() {
+    if ROLE.find(choices).is_none() {
         return false;
     }
     let Some(content) = memmem::find(choices, CONTENT) else {
@@ -323,6 +326,8 @@ fn keep(usage: &mut BytesMut, piece: &[u8]) {
     }
 }
 
+/// Made once: it is looked for in every event.
+static ROLE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(b"\"role\""));
 const CONTENT: &[u8] = b"\"content\"";
 /// A usage object has some hundred bytes; one that is larger is not read.
 const MAX_USAGE: usize = 16 << 10;

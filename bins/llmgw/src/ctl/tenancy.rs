@@ -310,7 +310,7 @@ mod tests {
         );
         assert_eq!(
             limited(&some(&["a", "b/c"])),
-            "only a, b/c; 4 at the same time"
+            "only a, b/c; 4 at the same time; 25/month"
         );
     }
 }

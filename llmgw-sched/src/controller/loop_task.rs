@@ -222,14 +222,6 @@ impl LoopTask {
                 higher
             });
         }
-        for order in orders {
-            // It holds already; what does not fit is kept by the next leader's own finding.
-            if self.own.try_send(order).is_err() {
-                tracing::warn!(
-                    "too many orders of the loop's own wait for the store; one is not kept"
-                );
-            }
-        }
         for (node, desired) in desired {
             self.tell(node, desired);
         }
@@ -238,6 +230,15 @@ impl LoopTask {
         }
         let state = Arc::new(self.conductor.state().clone());
         self.snapshot.send_replace(state);
+        // After the state that they are in: whoever writes them looks there whether they still stand.
+        for order in orders {
+            // It holds already; what does not fit is kept by the next leader's own finding.
+            if self.own.try_send(order).is_err() {
+                tracing::warn!(
+                    "too many orders of the loop's own wait for the store; one is not kept"
+                );
+            }
+        }
         let wanted = self.conductor.engines_wanted();
         self.shared.engines.send_if_modified(|known| {
             let changed = *known != wanted;

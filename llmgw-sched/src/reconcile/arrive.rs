@@ -10,7 +10,7 @@ use llmgw_core::{
     id::{ModelName, NodeId, ReplicaId},
 };
 
-use super::{Action, Assignment, Why, is_lost, scene::Scene, statuses};
+use super::{Action, Assignment, Why, is_lost, roll, scene::Scene, statuses};
 
 /// Takes over what runs already, the older before the younger; while the fleet has not settled all of it, so that what
 /// looks like too much, or like nobody's, is not stopped before it is known.
@@ -26,7 +26,13 @@ pub(super) fn adopt(scene: &Scene<'_>) -> Vec<Action> {
             };
             let count = adopted.entry(model.name()).or_insert(0);
             let serving = usize::try_from(memory.serving(model.name())).unwrap_or(usize::MAX);
-            if serving.saturating_add(*count) >= scene.wants(model) {
+            // A roll that an earlier leader was at has one replica more under way.
+            let surge = scene.may_move() && roll::stands(scene, model.name());
+            let target = scene.target(model);
+            let most = scene
+                .wants(model)
+                .max(target + usize::from(surge && target > 0));
+            if serving.saturating_add(*count) >= most {
                 continue;
             }
             *count += 1;

@@ -52,10 +52,18 @@ pub(super) fn roll(scene: &Scene<'_>) -> Vec<Action> {
 
 /// Whether a replica more than wanted is to be there for a roll.
 pub(super) fn wants_surge(scene: &Scene<'_>, model: &ModelName) -> bool {
-    under_way(scene, model).is_some() && {
+    stands(scene, model) && {
         let replicas = scene.of_model(model);
         replicas.into_iter().any(|given| is_old(scene, given))
     }
+}
+
+/// Whether a roll was ordered that has not ended: also one that is not begun here, for an earlier leader was at it.
+pub(super) fn stands(scene: &Scene<'_>, model: &ModelName) -> bool {
+    let ordered = scene.intent.orders.rolls(model);
+    let known = scene.memory.rolls.get(model);
+    let known = known.filter(|roll| roll.number == ordered);
+    ordered > 0 && known.is_none_or(|roll| roll.ended.is_none())
 }
 
 fn under_way<'s>(scene: &Scene<'s>, model: &ModelName) -> Option<&'s Roll> {
@@ -124,9 +132,15 @@ fn go_on(scene: &Scene<'_>, name: &ModelName, number: u64) -> Vec<Action> {
     }
     let replicas = scene.of_model(name);
     let (old, fresh): (Vec<_>, Vec<_>) = replicas.iter().partition(|given| is_old(scene, **given));
+    let target = scene.target(model);
     let Some(roll) = known else {
         if old.is_empty() {
-            return end(RollEnd::NothingToDo);
+            // What is not there may be with a node that is not heard yet, and of the old definition.
+            return if fresh.len() >= target {
+                end(RollEnd::NothingToDo)
+            } else {
+                Vec::new()
+            };
         }
         return vec![Action::BeginRoll {
             model: name.clone(),
@@ -138,7 +152,6 @@ fn go_on(scene: &Scene<'_>, name: &ModelName, number: u64) -> Vec<Action> {
         let why = why.unwrap_or_else(|| "the new definition failed".to_owned());
         return end(RollEnd::BackedOut { why });
     }
-    let target = scene.target(model);
     let ready = |given: &&Given<'_>| scene.is_ready(**given);
     let ready = replicas.iter().filter(ready).count();
     if let Some((failing, why)) = fresh.iter().find_map(|given| refuses(scene, roll, *given)) {

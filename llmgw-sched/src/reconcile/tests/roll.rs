@@ -1,5 +1,7 @@
 //! A definition that has changed.
 
+use std::collections::BTreeSet;
+
 use llmgw_core::{api::decision::RollEnd, cluster::order::Subject};
 
 use super::{
@@ -303,4 +305,38 @@ fn what_has_no_recorded_fingerprint_or_no_profile_any_more_is_not_stale() {
     spec.profile.name = "gone".parse().unwrap();
     order(&mut cluster, 2);
     assert_eq!(cluster.run(5), [ended(2, RollEnd::NothingToDo)]);
+}
+
+/// Until a node is heard, nothing is known of what a roll is to replace, or has begun to.
+#[test]
+fn a_roll_goes_on_under_a_leader_that_hears_late_of_what_runs() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(20);
+    edited(&mut cluster, 1);
+    order(&mut cluster, 1);
+    cluster.run(4);
+    let runs: BTreeSet<ReplicaId> = cluster.memory.assignments.keys().copied().collect();
+    assert_eq!((stale(&cluster), runs.len()), (1, 2), "both are there");
+
+    cluster.memory = Memory::default();
+    let mut heard = std::mem::take(&mut cluster.observed.nodes);
+    let actions = cluster.run(10);
+    let ends = |actions: &[Action]| {
+        let ends = actions.iter();
+        ends.any(|action| matches!(action, Action::EndRoll { .. }))
+    };
+    assert!(!ends(&actions), "{actions:?}");
+
+    for node in heard.values_mut() {
+        Arc::make_mut(node).heard_at = seconds(cluster.now);
+    }
+    cluster.observed.nodes = heard;
+    cluster.step();
+    let adopted: BTreeSet<ReplicaId> = cluster.memory.assignments.keys().copied().collect();
+    assert_eq!(adopted, runs, "what serves already is not begun anew");
+    let actions = run_serving(&mut cluster, 40, 1);
+    assert!(ends(&actions), "{actions:?}");
+    let left: BTreeSet<ReplicaId> = cluster.memory.assignments.keys().copied().collect();
+    assert_eq!((stale(&cluster), left.len()), (0, 1));
+    assert!(left.is_subset(&runs), "{actions:?}");
 }

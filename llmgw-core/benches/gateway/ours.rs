@@ -1,6 +1,6 @@
 //! Our gateway, in a process of its own: as the product runs it, without the control plane beside it.
 //!
-//! Keys are checked against a ring of a thousand; usage goes through a spool on the disk into a SQLite store; each call
+//! Keys are checked against a ring of a thousand, the one that is used has rates and a budget, its model a price; usage goes through a spool on the disk into a SQLite store; each call
 //! is routed to one of two replicas by its prompt and their work.
 
 use std::{
@@ -13,14 +13,17 @@ use std::{
 use async_trait::async_trait;
 use llmgw_core::{
     clock::{Clock, SystemClock, Timestamp},
-    cluster::account::ApiKey,
+    cluster::{
+        account::ApiKey,
+        tenancy::{Limits, Price, PriceList},
+    },
     control::Activation,
     gateway::{GatewayConfig, GatewayDeps, UsageSpool},
     id::{KeyId, ModelName, ReplicaId},
     keys::{HashingKey, KeyRing},
     route::{Endpoint, ModelRoute, Progress, RouteTable, Waiting},
     store::SqliteStore,
-    units::Bytes,
+    units::{Bytes, Micros},
 };
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +43,17 @@ pub(crate) async fn serve(
         ApiKey::new(KeyId::generate(), "bench", hash, clock.now())
     };
     let others = (0..KEYS).map(|number| key(&format!("sk-llmgw-{number}")));
-    let ring = KeyRing::new(others.chain([key(KEY)]));
+    let measured = ApiKey {
+        limits: Limits {
+            requests_per_minute: Some(PLENTY),
+            tokens_per_minute: Some(PLENTY),
+            concurrent: Some(100_000),
+            budgets: vec!["1000000/day".parse()?],
+            ..Limits::default()
+        },
+        ..key(KEY)
+    };
+    let ring = KeyRing::new(others.chain([measured]));
     let (_keys, keys) = watch::channel(Arc::new(ring));
     let mut endpoints: Vec<Endpoint> = upstreams
         .iter()
@@ -62,10 +75,17 @@ pub(crate) async fn serve(
         fallbacks: Vec::new(),
     }]);
     let (_routes, routes) = watch::channel(Arc::new(table));
+    let (_prices, prices) = watch::channel(Arc::new(PriceList::new([Price {
+        model: MODEL.parse()?,
+        valid_from: Timestamp(0),
+        prompt: Micros(250_000),
+        cached: Micros(25_000),
+        completion: Micros(1_000_000),
+    }])));
     let gateway = GatewayConfig::default().build(GatewayDeps {
         routes,
         keys,
-        prices: watch::channel(Arc::default()).1,
+        prices,
         hashing_key,
         activation: Arc::new(Asleep),
         store: Arc::new(SqliteStore::open(directory.join("store.db")).await?),
@@ -91,5 +111,7 @@ impl Activation for Asleep {
     }
 }
 
+/// More than is used.
+const PLENTY: u64 = 1_000_000_000_000;
 /// Other keys that are valid.
 const KEYS: usize = 1_000;

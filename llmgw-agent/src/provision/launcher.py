@@ -38,7 +38,7 @@ def main():
     try:
         server = xllamacpp.Server(parameters(xllamacpp, arguments))
     except Exception as error:
-        return fail(f"cannot load {arguments.model}: the engine refused it ({error}); its reason is above")
+        return fail(f"cannot load {arguments.model}: the engine refused it ({error}); its log says why")
     ended = signals()
     say(f"listening on {server.listening_address.removeprefix('http://')}")
     number = ended.recv(1)[0]

@@ -508,7 +508,7 @@ async fn a_model_that_fails_is_pointed_out_before_it_is_parked() {
     // It is told to end what has failed: the failure was taken in.
     agent.told().await;
     let summary = running.handle.summary().await.unwrap();
-    let line = "m has failed once: it broke";
+    let line = "m has failed once: it broke; `llmgw ctl logs m` has what its engine wrote";
     assert!(
         summary.attention.iter().any(|told| told == line),
         "{summary:?}"

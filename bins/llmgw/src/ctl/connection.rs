@@ -73,6 +73,10 @@ impl Connection {
         let control = AdminClient::new(&self.url(), &token)?.control();
         let actor = self.actor.as_deref().filter(|name| !name.trim().is_empty());
         Ok(match actor {
+            Some(name) if !name.is_ascii() => {
+                let message = "--actor: it goes with each request in a header, which has only ASCII characters";
+                return Err(Failure::new(Cause::Usage, message));
+            }
             Some(name) => control.acting.acting_as(&Actor::named(name)?),
             None => control,
         })

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use llmgw_core::{
     api::{
         admin::{Explanation, JobView, ModelView, NodeView, ReplicaView},
-        decision::Decision,
+        decision::{Decision, Outcome},
         orders::{LogOf, LogView},
     },
     clock::{Clock, SystemClock, Timestamp},
@@ -38,6 +38,9 @@ pub(super) enum Kind {
 #[derive(Debug, Serialize)]
 struct Model {
     model: ModelView,
+    /// The roll that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    roll: Option<u64>,
     replicas: Vec<ReplicaView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
@@ -109,6 +112,14 @@ async fn model(control: &Control, name: &str) -> Result<Model, Failure> {
     let staying = staying::staying(control, &replicas, |_| true).await?;
     let jobs = control.jobs.jobs().await?;
     let mut decisions = control.catalog.decisions(Some(own), 0, 1_000).await?;
+    let of_rolls = decisions
+        .iter()
+        .rev()
+        .find_map(|decision| match decision.what {
+            Outcome::RollBegun { roll } => Some(Some(roll)),
+            Outcome::RollEnded { .. } => Some(None),
+            _ => None,
+        });
     let old = decisions.len().saturating_sub(LAST);
     decisions.drain(..old);
     Ok(Model {
@@ -121,6 +132,7 @@ async fn model(control: &Control, name: &str) -> Result<Model, Failure> {
         staying,
         replicas,
         decisions,
+        roll: of_rolls.flatten(),
         model,
     })
 }
@@ -185,6 +197,7 @@ fn missing(kind: &str, name: &str, list: &str) -> Failure {
 fn of_model(described: &Model, now: Timestamp) -> String {
     let Model {
         model,
+        roll,
         replicas,
         explanation,
         staying,
@@ -231,10 +244,13 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "a request starts it".to_owned()
     } else if let Some(first) = staying.first() {
         first.to_string()
+    } else if let Some(roll) = roll {
+        format!(
+            "roll {roll} is under way: {stale} of its replicas run as it was defined before, and go one by one"
+        )
     } else if stale > 0 {
         format!(
-            "`llmgw ctl roll {name}` replaces {stale} of its replicas, which run as it was defined before (or are being \
-             replaced, when that was ordered)"
+            "`llmgw ctl roll {name}` replaces {stale} of its replicas, which run as it was defined before"
         )
     } else {
         "nothing: it has all that it should have".to_owned()

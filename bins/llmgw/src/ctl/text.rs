@@ -75,7 +75,12 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         headline,
         attention,
     } = explanation;
-    let text = if *placed {
+    let text = if *placed && replicas.is_empty() {
+        format!(
+            "{model} waits for a request: none of it runs\n{}",
+            one_more(report)
+        )
+    } else if *placed {
         let count = match replicas.len() {
             1 => "1 replica".to_owned(),
             count => format!("{count} replicas"),

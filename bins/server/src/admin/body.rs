@@ -252,8 +252,8 @@ fn invalid(message: impl Into<String>) -> ControlError {
     ControlError::new(Code::InvalidRequest, message)
 }
 
-/// Changes whose content is an object.
-const OBJECTS: [&str; 4] = ["add", "edit", "scale", "add_nodes"];
+/// Changes whose content is an object, and what limits a level or a key.
+const OBJECTS: [&str; 5] = ["add", "edit", "scale", "add_nodes", "limits"];
 /// Definitions of models and questions, by section 8 of the specification.
 const MAX_DEFINITION: usize = 1 << 20;
 const MAX_OTHER: usize = 64 << 10;

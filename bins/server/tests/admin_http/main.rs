@@ -357,6 +357,12 @@ async fn a_list_is_not_taken_for_an_object() {
             r#"{"name":"a","source":"file:/x","profiles":[["p","llamacpp","1GiB",512,1]]}"#,
             (400, "invalid_request", "profiles[0]: a list stands where"),
         ),
+        wrong(
+            Method::PUT,
+            "/api/v1/tenants",
+            r#"{"path":"/","limits":[null,null]}"#,
+            (400, "invalid_request", "limits: a list stands where"),
+        ),
     ])
     .await;
 }

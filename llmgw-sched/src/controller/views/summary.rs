@@ -105,7 +105,8 @@ fn attention(
     lines.extend(parked.map(|model| {
         let error = model.last_error.as_deref().unwrap_or("no reason was given");
         format!(
-            "{name} is parked after {} failures: {error}; `llmgw ctl retry {name}` tries it again",
+            "{name} is parked after {} failures: {error}; `llmgw ctl logs {name}` has what its engine wrote, `llmgw ctl \
+             retry {name}` tries it again",
             model.failures,
             name = model.name,
         )
@@ -120,7 +121,10 @@ fn attention(
         } else {
             format!("{} times in a row", model.failures)
         };
-        Some(format!("{} has failed {times}: {error}", model.name))
+        Some(format!(
+            "{name} has failed {times}: {error}; `llmgw ctl logs {name}` has what its engine wrote",
+            name = model.name
+        ))
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
     lines.extend(stuck(snapshot, now, None));

@@ -322,7 +322,7 @@ fn a_roll_goes_on_under_a_leader_that_hears_late_of_what_runs() {
     let mut heard = std::mem::take(&mut cluster.observed.nodes);
     let actions = cluster.run(10);
     let ends = |actions: &[Action]| {
-        let ends = actions.iter();
+        let mut ends = actions.iter();
         ends.any(|action| matches!(action, Action::EndRoll { .. }))
     };
     assert!(!ends(&actions), "{actions:?}");

@@ -18,7 +18,8 @@ pub(super) fn adopt(scene: &Scene<'_>) -> Vec<Action> {
     let Scene { intent, memory, .. } = *scene;
     let mut adopted: BTreeMap<&ModelName, usize> = BTreeMap::new();
     let mut actions = Vec::new();
-    for (node, status) in running(scene) {
+    let running = running(scene);
+    for (node, status) in &running {
         let spec = &status.spec;
         if scene.is_settled() {
             let Some(model) = intent.models.get(&spec.model) else {
@@ -27,7 +28,14 @@ pub(super) fn adopt(scene: &Scene<'_>) -> Vec<Action> {
             let count = adopted.entry(model.name()).or_insert(0);
             let serving = usize::try_from(memory.serving(model.name())).unwrap_or(usize::MAX);
             // A roll that an earlier leader was at has one replica more under way.
-            let surge = scene.may_move() && roll::stands(scene, model.name());
+            let runs_old = || {
+                let of_model = running
+                    .iter()
+                    .filter(|(_, one)| one.spec.model == *model.name());
+                let mut specs = of_model.map(|(_, one)| &one.spec);
+                specs.any(|spec| scene.is_of_older(spec))
+            };
+            let surge = scene.may_move() && roll::stands(scene, model.name()) && runs_old();
             let target = scene.target(model);
             let most = scene
                 .wants(model)
@@ -39,7 +47,7 @@ pub(super) fn adopt(scene: &Scene<'_>) -> Vec<Action> {
         }
         actions.push(Action::Adopt {
             spec: Box::new(spec.clone()),
-            node,
+            node: *node,
         });
     }
     actions

@@ -6,7 +6,7 @@ use llmgw_core::{
     cluster::{
         catalog::Model,
         order::{Duty, HoldScope},
-        replica::ReplicaState,
+        replica::{ReplicaSpec, ReplicaState},
     },
     id::{ModelName, NodeId, ReplicaId},
 };
@@ -132,7 +132,11 @@ impl<'s> Scene<'s> {
     /// Whether the definition of a replica has changed since it was started. One of which that was not recorded, and
     /// one whose model or profile is gone, are not stale: other states say those.
     pub(super) fn is_stale(&self, given: &Assignment) -> bool {
-        let spec = &given.spec;
+        self.is_of_older(&given.spec)
+    }
+
+    /// The same of one that is not given yet.
+    pub(super) fn is_of_older(&self, spec: &ReplicaSpec) -> bool {
         let current = self.intent.fingerprint(&spec.model, &spec.profile.name);
         spec.fingerprint.0 != 0 && current.is_some_and(|current| current != spec.fingerprint)
     }

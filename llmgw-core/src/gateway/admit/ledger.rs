@@ -175,6 +175,9 @@ impl Ledger {
         let mut state = self.lock();
         for need in needs {
             let local = state.shares.entry(need.quota.clone()).or_default();
+            // `reserve` stops at the first need that is not met: of those after it, no limit may be known yet, and asked with
+            // a limit of nothing, the store says that there is no more.
+            local.limit = need.limit;
             local.waiting = local.waiting.saturating_add(need.amount);
         }
         let round = state.begun + 1;

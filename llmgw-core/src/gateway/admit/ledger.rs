@@ -159,8 +159,9 @@ impl Ledger {
 
     /// A call is over, or what it reserved is spent: so much of it.
     pub(super) fn settle(&self, reserved: &Reserved, spent: u64) {
+        let now = self.clock.monotonic();
         if let Some(local) = self.lock().shares.get_mut(&reserved.quota) {
-            local.settle(reserved.amount, spent);
+            local.settle(reserved.amount, spent, now);
         }
     }
 

@@ -11,22 +11,19 @@ mod needs;
 mod rates;
 mod refused;
 mod share;
+#[cfg(test)]
+mod tests;
+mod usage;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::rates::Rates;
 use self::{
     learned::Learned,
-    leasing::keep_shares,
+    leasing::{keep_shares, obtain},
     ledger::{Ledger, Reserved},
     refused::refused,
 };
@@ -91,23 +88,12 @@ impl Admission {
         if needs.is_empty() {
             return Ok((Admitted::default(), Rates::default()));
         }
-        let deadline = Instant::now() + PATIENCE;
-        let mut rounds = 0;
-        let lack = loop {
-            match self.ledger.reserve(&needs) {
-                Ok(reserved) => {
-                    let admitted = self.admitted(reserved);
-                    return Ok((admitted, Rates::of(&self.ledger, &needs)));
-                }
-                Err(lack) if lack.is_known || rounds == ROUNDS => break lack,
-                Err(lack) => {
-                    let waiting = self.ledger.wait_for(&needs);
-                    rounds += 1;
-                    if timeout_at(deadline, waiting.asked()).await.is_err() {
-                        break lack;
-                    }
-                }
+        let lack = match obtain(&self.ledger, &needs).await {
+            Ok(reserved) => {
+                let admitted = self.admitted(reserved);
+                return Ok((admitted, Rates::of(&self.ledger, &needs)));
             }
+            Err(lack) => lack,
         };
         let rates = Rates::of(&self.ledger, &needs);
         Err((refused(&lack, &needs, self.ledger.now()), rates))
@@ -171,8 +157,3 @@ impl Drop for Admitted {
         }
     }
 }
-
-/// How long a call waits until its gateway holds enough: a store answers within a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the store is asked for one call: another call may take what came with the first answer.
-const ROUNDS: u32 = 3;

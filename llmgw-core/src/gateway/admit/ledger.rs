@@ -159,8 +159,9 @@ impl Ledger {
 
     /// A call is over, or what it reserved is spent: so much of it.
     pub(super) fn settle(&self, reserved: &Reserved, spent: u64) {
+        let now = self.clock.monotonic();
         if let Some(local) = self.lock().shares.get_mut(&reserved.quota) {
-            local.settle(reserved.amount, spent);
+            local.settle(reserved.amount, spent, now);
         }
     }
 
@@ -175,6 +176,9 @@ impl Ledger {
         let mut state = self.lock();
         for need in needs {
             let local = state.shares.entry(need.quota.clone()).or_default();
+            // `reserve` stops at the first need that is not met: of those after it, no limit may be known yet, and asked with
+            // a limit of nothing, the store says that there is no more.
+            local.limit = need.limit;
             local.waiting = local.waiting.saturating_add(need.amount);
         }
         let round = state.begun + 1;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::usage::Usage;
 use crate::cluster::tenancy::quota::Share;
 
 /// A gateway's share of one quota.
@@ -28,10 +29,8 @@ pub(super) struct Local {
     /// What is asked for and not answered: the bound that it would make, and what was told of spending.
     asking: Option<(u64, u64)>,
     answered: Option<Answered>,
-    /// What was used since the last ask.
-    recent: u64,
-    /// When that was.
-    asked: Duration,
+    /// How much is used.
+    usage: Usage,
     /// The most that a call has reserved lately.
     largest: u64,
     /// When a call used it last.
@@ -98,22 +97,26 @@ impl Local {
             .saturating_sub(self.in_use())
     }
 
-    /// Whether the next call may find too little, and the store could have more.
+    /// Whether calls may soon find too little, and the store could have more.
     pub(super) fn runs_low(&self, now: Duration) -> bool {
-        self.room(now) < self.largest && !self.is_known_to_be_short(now)
+        let soon = self.usage.in_a_second(now) / 4;
+        // What is held ahead of need as a quota runs out is not more for being asked for again.
+        let low = soon.max(self.largest).min(self.remaining() / PART / 4);
+        self.room(now) < low && !self.is_known_to_be_short(now)
     }
 
     pub(super) fn reserve(&mut self, amount: u64, now: Duration) {
         self.reserved = self.reserved.saturating_add(amount);
         self.largest = self.largest.max(amount);
+        self.usage.note(0, self.reserved, now);
         self.used = now;
     }
 
     /// A call that had reserved so much is over, and has spent so much.
-    pub(super) fn settle(&mut self, reserved: u64, spent: u64) {
+    pub(super) fn settle(&mut self, reserved: u64, spent: u64, now: Duration) {
         self.reserved = self.reserved.saturating_sub(reserved);
         self.spent = self.spent.saturating_add(spent);
-        self.recent = self.recent.saturating_add(spent);
+        self.usage.note(spent, self.reserved, now);
     }
 
     /// What to tell and to ask for: what was spent, what is wanted besides. `None` when there is nothing to say. The last
@@ -124,22 +127,19 @@ impl Local {
         if !news && !holds {
             return None;
         }
-        // Ahead of need: what is used within a second, as it goes now, or enough for two calls; and less as the quota runs
-        // out.
+        // Ahead of need: what is used until the next ask but one, as it goes now, and room for as many calls at the same time
+        // as there were; or enough for two calls; and less as the quota runs out.
         let is_used = now.saturating_sub(self.used) < IDLE;
         let spare = if is_used && !is_last {
-            let millis = now.saturating_sub(self.asked).max(SHORTEST).as_millis();
-            let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-            let within_a_second = self.recent.saturating_mul(1_000) / millis;
-            let ahead = within_a_second.max(self.waiting);
+            let spent = self.usage.in_a_second(now).saturating_mul(AHEAD);
+            let at_once = self.usage.most_reserved(now).saturating_sub(self.reserved);
+            let ahead = spent.saturating_add(at_once).max(self.waiting);
             let ahead = ahead.max(self.largest.saturating_mul(2));
             ahead.min(self.remaining() / PART)
         } else {
             self.largest = 0;
             0
         };
-        self.recent = 0;
-        self.asked = now;
         let wanted = self
             .reserved
             .saturating_add(self.waiting)
@@ -188,8 +188,8 @@ impl Local {
 
 /// How long an answer is believed that there is no more.
 const FRESH: Duration = Duration::from_millis(250);
-/// What is used within less says little of what is used within a second.
-const SHORTEST: Duration = Duration::from_millis(50);
+/// Seconds whose use is held ahead of need: the next ask comes after one, and may take a while.
+const AHEAD: u64 = 2;
 /// What nobody has used for so long is given back.
 const IDLE: Duration = Duration::from_secs(10);
 /// No more than this part of what is left is held ahead of need.
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(local.room(LATER), 0);
         // Alone, it is one of two.
         assert_eq!(local.room_alone(), 44);
-        local.settle(6, 4);
+        local.settle(6, 4, NOW);
         assert_eq!((local.room(NOW), local.spent), (wanted - 4, 4));
     }
 
@@ -346,7 +346,7 @@ mod tests {
                         calls.push(room);
                     }
                     _ => if let Some(reserved) = calls.pop() {
-                        local.settle(reserved, reserved.min(amount));
+                        local.settle(reserved, reserved.min(amount), NOW);
                     },
                 }
                 let used: u64 = gateways.iter().map(|(local, ..)| local.spent + local.reserved).sum();

@@ -17,6 +17,7 @@ mod openapi;
 mod orders;
 mod refusal;
 mod routes;
+mod seats;
 mod tenancy;
 mod token;
 mod watch;

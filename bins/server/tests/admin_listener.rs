@@ -28,6 +28,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const REQUEST: &[u8] = b"GET /api/v1/nodes HTTP/1.1\r\nhost: a\r\nauthorization: Bearer t\r\n\r\n";
 
+/// Of a replica that serves: what it writes next is waited for.
+const FOLLOW: &str = "GET /api/v1/replicas/r-00000000000000000000000000000001/log?follow=true HTTP/1.1\r\nhost: a\r\n\
+                      authorization: Bearer t\r\n\r\n";
+
 struct Listening {
     address: SocketAddr,
     stop: CancellationToken,
@@ -178,18 +182,41 @@ async fn who_never_closes_is_not_waited_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_connections_than_there_are_places_wait() {
-    let mut deps = AdminDeps::new(MemoryControl::sample().control(), "t");
+async fn more_requests_than_there_are_places_wait() {
+    let gate = Gate::new();
+    let mut deps = gate.before();
     deps.config.max_connections = 1;
     let admin = listening(deps).await;
     let mut first = admin.send(REQUEST).await;
-    read_until(&mut first, "200 OK").await;
+    gate.begun.acquire().await.unwrap().forget();
     let mut second = admin.send(REQUEST).await;
-    // The first keeps its place: nothing can come on the second while it is open.
+    // The first keeps its place: nothing can come on the second while it is answered.
     let early = timeout(Duration::from_secs(5), second.readable()).await;
     assert!(early.is_err(), "{early:?}");
-    drop(first);
+    gate.allowed.add_permits(2);
+    read_until(&mut first, "200 OK").await;
     read_until(&mut second, "200 OK").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_keeps_nobody_out_and_who_follows_stays() {
+    let mut deps = AdminDeps::new(MemoryControl::sample().control(), "t");
+    deps.config.max_connections = 4;
+    let admin = listening(deps).await;
+    let mut reader = admin.send(FOLLOW.as_bytes()).await;
+    read_until(&mut reader, "\r\n\r\n").await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(admin.send(b"GET / HTTP/1.1\r\nhost: a\r\nx: ").await);
+    }
+    let started = Instant::now();
+    let mut asking = admin.send(REQUEST).await;
+    read_until(&mut asking, "200 OK").await;
+    assert_eq!(started.elapsed().as_secs(), 0);
+    // The first of those who say nothing was closed, and the reader was not.
+    assert_eq!(read_to_close(&mut silent[0]).await, "");
+    let still = timeout(Duration::from_secs(5), read_to_close(&mut reader)).await;
+    assert!(still.is_err(), "{still:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,16 +325,14 @@ async fn a_request_that_does_not_end_is_cut_off() {
 #[tokio::test]
 async fn those_who_follow_leave_room_for_those_who_ask() {
     let admin = admin().await;
-    let follow = "GET /api/v1/replicas/r-00000000000000000000000000000001/log?follow=true HTTP/1.1\r\nhost: a\r\n\
-                  authorization: Bearer t\r\n\r\n";
     let mut readers = Vec::new();
     for _ in 0..128 {
-        let mut reader = admin.send(follow.as_bytes()).await;
+        let mut reader = admin.send(FOLLOW.as_bytes()).await;
         let head = read_until(&mut reader, "\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
         readers.push(reader);
     }
-    let mut late = admin.send(follow.as_bytes()).await;
+    let mut late = admin.send(FOLLOW.as_bytes()).await;
     let refusal = read_until(&mut late, "}").await;
     assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
     assert!(refusal.contains("128 readers follow events"), "{refusal}");
@@ -318,7 +343,7 @@ async fn those_who_follow_leave_room_for_those_who_ask() {
     drop(readers.pop());
     let served = async {
         loop {
-            let mut reader = admin.send(follow.as_bytes()).await;
+            let mut reader = admin.send(FOLLOW.as_bytes()).await;
             if read_until(&mut reader, "\r\n\r\n")
                 .await
                 .starts_with("HTTP/1.1 200 OK")

@@ -1,6 +1,6 @@
 //! The admin listener: bounded connections, bounded heads, an end that comes.
 
-use std::{future::poll_fn, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::poll_fn, io, time::Duration};
 
 use axum::Router;
 use hyper::{
@@ -14,17 +14,19 @@ use hyper_util::{
 use rustix::net::{Shutdown, shutdown};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
+use super::seats::{Answer, Seats};
+
 /// How the admin listener treats those who connect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AdminConfig {
-    /// Connections at the same time; more wait to be accepted.
+    /// Connections at the same time. For one more, the one that has waited longest without a request is closed; when there
+    /// are requests under way on all, it waits.
     pub max_connections: usize,
     /// How long the head of a request may take, and how long a connection may be idle.
     pub head_timeout: Duration,
@@ -54,7 +56,7 @@ pub(super) async fn serve(
     let cut = CancellationToken::new();
     // When this future is dropped, so are its connections.
     let _cut_when_dropped = cut.clone().drop_guard();
-    let places = Arc::new(Semaphore::new(config.max_connections));
+    let mut seats = Seats::new(config.max_connections);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
@@ -62,23 +64,33 @@ pub(super) async fn serve(
         .max_buf_size(MAX_HEAD);
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, accept(&listener).await)
+            let stream = accept(&listener).await;
+            (seats.take().await, stream)
         };
-        let (place, stream) = tokio::select! {
+        let (seat, stream) = tokio::select! {
             biased;
             () = stop.cancelled() => break,
             next = next => next,
         };
         let service = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |request| Box::pin(service.call(request)));
+        let mark = seat.marker();
+        let leave = seat.leave();
+        let closing = seat.marker();
+        let service = service_fn(move |request| {
+            let (busy, answer) = (mark(), service.call(request));
+            Box::pin(async move {
+                let answer = answer.await?;
+                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, busy)))
+            })
+        });
         let mut connection = http.serve_connection(TokioIo::new(stream), service);
         let (stop, cut) = (stop.clone(), cut.clone());
         connections.spawn(async move {
-            let _place = place;
+            let _seat = seat;
             let ended = tokio::select! {
                 ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
                 () = cut.cancelled() => return,
+                () = leave.cancelled() => return,
                 () = stop.cancelled() => {
                     Pin::new(&mut connection).graceful_shutdown();
                     tokio::select! {
@@ -91,6 +103,8 @@ pub(super) async fn serve(
                 debug!(%error, "an admin connection ended early");
                 return;
             }
+            // Whoever has not read its last answer yet keeps its place for that long.
+            let _closing = closing();
             let stream = connection.into_parts().io.into_inner();
             tokio::select! {
                 () = close(stream) => {}

@@ -7,10 +7,10 @@ use llmgw_core::{
     api::{
         admin::{Explanation, JobView, ModelView, NodeView, ReplicaView},
         decision::{Decision, Outcome},
-        orders::{LogOf, LogView},
+        orders::{HoldView, LogOf, LogView},
     },
     clock::{Clock, SystemClock, Timestamp},
-    cluster::{node::NodeState, replica::ReplicaState},
+    cluster::{node::NodeState, order::HoldScope, replica::ReplicaState},
     control::Control,
     id::ModelName,
     terminal::{lines as clean, one_line},
@@ -54,6 +54,8 @@ struct Model {
 #[derive(Debug, Serialize)]
 struct Node {
     node: NodeView,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    holds: Vec<HoldView>,
     replicas: Vec<ReplicaView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     staying: Vec<Staying>,
@@ -146,7 +148,14 @@ async fn node(control: &Control, name: &str) -> Result<Node, Failure> {
     let replicas = control.fleet.replicas(None).await?;
     let staying = staying::staying(control, &replicas, |replica| replica.node == node.id).await?;
     let jobs = control.jobs.jobs().await?;
+    let mut holds = control.holds.holds().await?;
+    holds.retain(|hold| match &hold.scope {
+        HoldScope::Node(held) => *held == node.id,
+        HoldScope::Facility(name) => node.labels.get("facility") == Some(name),
+        HoldScope::Pool(name) => node.pools.contains(name),
+    });
     Ok(Node {
+        holds,
         staying,
         replicas: replicas
             .into_iter()
@@ -277,6 +286,7 @@ fn of_model(described: &Model, now: Timestamp) -> String {
 fn of_node(described: &Node) -> String {
     let Node {
         node,
+        holds,
         replicas,
         staying,
         jobs,
@@ -291,6 +301,17 @@ fn of_node(described: &Node) -> String {
     let mut text = format!("{} {state}\n", node.hostname);
     if let Some(reason) = &node.state_reason {
         text.push_str(&format!("Why    {reason}\n"));
+    }
+    for hold in holds {
+        let (name, reason) = (&hold.name, &hold.reason);
+        let why = if reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {reason}")
+        };
+        text.push_str(&format!(
+            "Held   by {name}{why}: nothing is placed or moved until `llmgw ctl holds lift {name}`, or until it ends\n"
+        ));
     }
     text.push_str(&format!("Heard  {} ago\n", span(node.last_seen_ago)));
     let next = match (jobs.first(), node.state) {
@@ -493,6 +514,19 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("Next   nothing: it has all"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_held_says_so() {
+        let control = MemoryControl::sample().control();
+        let hold = serde_json::json!({
+            "name": "audit", "scope": {"facility": "north"}, "reason": "inventory",
+        });
+        let hold = serde_json::from_value(hold).unwrap();
+        control.holds.hold(hold).await.unwrap();
+        let shown = describe(&control, Format::Table, Kind::Node, "alpha").await;
+        let text = shown.unwrap().answer().to_owned();
+        assert!(text.contains("\nHeld   by audit: inventory: "), "{text}");
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use llmgw_core::{
         account::Role,
         capacity::Measurement,
         catalog::{Model, ModelDefinition},
+        node::NodeState,
         order::HoldScope,
     },
     control::{Control, named_node},
@@ -326,9 +327,20 @@ pub(super) async fn use_node(
         ..to.into()
     };
     let answer = control.fleet.use_node(&args.node, wanted).await?;
-    format.show(&answer, |answer| {
-        format!("{} is {}\n", args.node, answer.state.as_str())
-    })
+    format.show(&answer, |answer| used(&args.node, to, answer.state))
+}
+
+/// What became of an order on a node.
+fn used(node: &str, ordered: NodeUse, state: NodeState) -> String {
+    let to = match ordered {
+        NodeUse::Ready => "ready",
+        NodeUse::Cordoned => "cordoned",
+        NodeUse::Draining => "draining",
+    };
+    if state == NodeState::Lost {
+        return format!("{node} is not heard; the order stands, and it is {to} once it is\n");
+    }
+    format!("{node} is {}\n", state.as_str())
 }
 
 pub(super) async fn drain(
@@ -347,11 +359,11 @@ pub(super) async fn drain(
     };
     let answer = control.fleet.use_node(&node, wanted).await?;
     format.show(&answer, |answer| {
-        let state = answer.state.as_str();
+        let told = used(&node, NodeUse::Draining, answer.state);
         if force {
-            format!("{node} is {state}; what has no room elsewhere stops\n")
+            format!("{}; what has no room elsewhere stops\n", told.trim_end())
         } else {
-            format!("{node} is {state}\n")
+            told
         }
     })
 }

@@ -128,13 +128,14 @@ impl Local {
             return None;
         }
         // Ahead of need: what is used until the next ask but one, as it goes now, and room for as many calls at the same time
-        // as there were; or enough for two calls; and less as the quota runs out.
+        // as there were; or enough for two calls, or for as many again as are under way, for those that come one after the
+        // other and stay; and less as the quota runs out.
         let is_used = now.saturating_sub(self.used) < IDLE;
         let spare = if is_used && !is_last {
             let spent = self.usage.in_a_second(now).saturating_mul(AHEAD);
             let at_once = self.usage.most_reserved(now).saturating_sub(self.reserved);
             let ahead = spent.saturating_add(at_once).max(self.waiting);
-            let ahead = ahead.max(self.largest.saturating_mul(2));
+            let ahead = ahead.max(self.largest.saturating_mul(2)).max(self.reserved);
             ahead.min(self.remaining() / PART)
         } else {
             self.largest = 0;
@@ -264,6 +265,23 @@ mod tests {
         local.ask(NOW, false).unwrap();
         local.unanswered();
         assert_eq!(local.room(NOW), wanted - 10);
+    }
+
+    #[test]
+    fn calls_that_come_one_after_the_other_and_stay_are_asked_for_a_dozen_times_and_not_each() {
+        let mut local = local(1 << 40);
+        let mut asks = 0;
+        for _ in 0..1_000 {
+            if local.room(NOW) == 0 {
+                local.waiting = 1;
+                let (spent, wanted) = local.ask(NOW, false).unwrap();
+                local.answer(share(wanted, spent, 0), NOW, LATER);
+                local.waiting = 0;
+                asks += 1;
+            }
+            local.reserve(1, NOW);
+        }
+        assert!(asks <= 12, "{asks}");
     }
 
     #[test]

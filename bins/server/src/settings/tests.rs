@@ -1,4 +1,17 @@
+use std::path::Path;
+
+use llmgw_core::units::Bytes;
+
 use super::*;
+use crate::fault::Fault;
+
+fn read_file(path: &Path) -> Result<Settings, Fault> {
+    let sources = Sources {
+        file: Some(path.to_owned()),
+        ..Sources::default()
+    };
+    sources.read("")
+}
 
 #[test]
 fn a_model_flag_says_all_that_is_needed() {
@@ -25,7 +38,7 @@ fn the_policy_that_places_is_chosen_by_its_name() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     assert_eq!(read("models: []").unwrap().policy, PolicyName::Scarcity);
     let spread = read("placement: {policy: spread}").unwrap();
@@ -48,7 +61,7 @@ fn pools_are_named_by_models_and_engines_and_must_be_there() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     let pools = "pools: {fast: {gpu: h200}}\n";
     let of = |pool: &str| {
@@ -103,7 +116,7 @@ fn what_is_said_of_weights_is_checked_and_the_token_is_read_and_not_shown() {
     let token = directory.path().join("hub.token");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     std::fs::write(&token, "hf_secret\n").unwrap();
     let all = format!(
@@ -167,7 +180,7 @@ fn a_settings_file_is_checked_whole() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     let settings = read(
         "models:\n  - name: tiny\n    source: file:/m.gguf\n    profiles: [{memory: 1GiB}]\n\

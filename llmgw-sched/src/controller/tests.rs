@@ -36,6 +36,7 @@ mod logs;
 mod machines;
 mod ordered;
 mod tenancy;
+mod terms;
 mod weights;
 
 /// A controller that runs, and the store behind it.

@@ -346,7 +346,7 @@ async fn a_wrong_definition_is_refused_with_its_place() {
 
     let unknown = plane.file("unknown.yaml", &format!("{DEFINITION}    gpu_count: 2\n"));
     let error = format!(
-        "error: {unknown}:6:5: unknown field `gpu_count`, expected one of name, engine, memory, context, parallel, gpus, cpu, disk, shards, fabric, pool, labels, prefer, kv_cache"
+        "error: {unknown}:6:5: unknown field `gpu_count`, expected one of name, engine, memory, context, parallel, gpus, cpu, disk, shards, fabric, pool, labels, prefer, kv_cache, pooling"
     );
     plane
         .ctl(&["add", "-f", &unknown])

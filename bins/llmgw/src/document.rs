@@ -42,7 +42,29 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &Kind) -> Result<T, F
     parse(&name, file, kind)
 }
 
+/// The text of a document; `-` is standard input.
+pub(crate) fn text(path: &Path, kind: &Kind) -> Result<String, Failure> {
+    if path == Path::new("-") {
+        return text_of("standard input", io::stdin().lock(), kind);
+    }
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| unreadable(&name, &error, kind))?;
+    text_of(&name, file, kind)
+}
+
 fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Result<T, Failure> {
+    let text = text_of(name, reader, kind)?;
+    // A reader of YAML takes JSON too, but neither as much nor as fast; what is wrong it says better.
+    if text.trim_start().starts_with('{')
+        && let Ok(read) = serde_json::from_str(&text)
+    {
+        return Ok(read);
+    }
+    read_yaml(name, &text)
+        .map_err(|misread| Failure::new(Cause::Usage, misread.to_string()).with_hint(kind.wrong))
+}
+
+fn text_of(name: &str, reader: impl Read, kind: &Kind) -> Result<String, Failure> {
     let most = kind.most << 20;
     let wrong = |message: String| Failure::new(Cause::Usage, message).with_hint(kind.wrong);
     let mut bytes = Vec::new();
@@ -61,13 +83,7 @@ fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Res
     if text.trim().is_empty() {
         return Err(wrong(format!("{name} is empty")));
     }
-    // A reader of YAML takes JSON too, but neither as much nor as fast; what is wrong it says better.
-    if text.trim_start().starts_with('{')
-        && let Ok(read) = serde_json::from_str(&text)
-    {
-        return Ok(read);
-    }
-    read_yaml(name, &text).map_err(|misread| wrong(misread.to_string()))
+    Ok(text)
 }
 
 fn unreadable(name: &str, error: &io::Error, kind: &Kind) -> Failure {

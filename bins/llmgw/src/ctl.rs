@@ -30,6 +30,7 @@ use llmgw_core::{
     terminal::one_line,
 };
 
+pub(crate) use self::tenancy::limited;
 use self::{
     audit::AuditOrder,
     connection::Connection,

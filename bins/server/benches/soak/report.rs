@@ -30,6 +30,11 @@ impl Report {
             .collect();
         let mut rows = vec![
             (
+                "work",
+                seen * 100 >= all * 95 && seen > 0,
+                format!("engines saw {seen} of {all} calls; 95 of 100 are the least"),
+            ),
+            (
                 "ends",
                 wrong_ends.is_empty() && all > 0,
                 format!(

@@ -21,6 +21,7 @@ mod tenancy;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use serde::Serialize;
 
 pub use self::{
     accounts::{Accounts, check_price, usage_of},
@@ -397,6 +398,15 @@ pub fn chosen_orphans(
     let mut chosen = listed;
     chosen.retain(|one| digests.contains(&one.sha256));
     Ok(chosen)
+}
+
+/// A subject in the audit log, with what was ordered of it: as the admin API says it. Nothing secret may be in it.
+#[must_use]
+pub fn ordered<T: Serialize>(subject: &str, order: &T) -> String {
+    match serde_json::to_string(order) {
+        Ok(order) => format!("{subject} {order}"),
+        Err(_) => subject.to_owned(),
+    }
 }
 
 /// A subject in the audit log, with whether its order was forced.

@@ -978,7 +978,7 @@ class Summary:
 
     @property
     def nodes_ready(self) -> int:
-        """Nodes that are heard."""
+        """Nodes that are used: heard, and neither cordoned nor draining."""
 
     @property
     def nodes_total(self) -> int:

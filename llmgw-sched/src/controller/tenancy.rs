@@ -12,7 +12,7 @@ use llmgw_core::{
     },
     control::{
         Actor, ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, spending_quotas, unknown_level,
+        check_new_level, key_view, level_views, ordered, spending_quotas, unknown_level,
     },
     error::{Chain, Code},
     id::KeyId,
@@ -177,9 +177,9 @@ impl Shared {
         level: Level,
     ) -> Result<LevelView, ControlError> {
         let path = level.path.clone();
+        let subject = ordered(&path.to_string(), &level.limits);
         let writes = [Write::PutLevel(Box::new(level))];
-        self.commit(actor, action, &path.to_string(), &writes)
-            .await?;
+        self.commit(actor, action, &subject, &writes).await?;
         let told = self.reload_keys().await;
         told.map_err(|error| from_store(&error))?;
         let views = self.level_views().await?;

@@ -12,7 +12,7 @@ use crate::{
     },
     control::{
         ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, unknown_level,
+        check_new_level, key_view, level_views, ordered, unknown_level,
     },
     id::KeyId,
 };
@@ -74,7 +74,8 @@ impl MemoryControl {
     fn put(&self, action: &str, level: Level) -> Result<LevelView, ControlError> {
         let mut state = self.answering()?;
         let path = level.path.clone();
-        state.note(self.actor(), action, &path.to_string());
+        let subject = ordered(&path.to_string(), &level.limits);
+        state.note(self.actor(), action, &subject);
         state.levels.retain(|other| other.path != path);
         state.levels.push(level);
         let keys = state.keys.values().map(|key| &key.level);

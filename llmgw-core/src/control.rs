@@ -23,7 +23,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 
 pub use self::{
-    accounts::{Accounts, check_price},
+    accounts::{Accounts, check_price, usage_of},
     acting::{Acting, Actor},
     capacities::{Capacities, check_measurement},
     engines::{Engines, check_choice, check_unchoosing, not_chosen},

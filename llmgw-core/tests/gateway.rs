@@ -29,6 +29,8 @@ mod fallbacks;
 mod limits;
 #[path = "gateway/models.rs"]
 mod models;
+#[path = "gateway/ollama.rs"]
+mod ollama;
 #[path = "gateway/overhead.rs"]
 mod overhead;
 #[path = "gateway/progress.rs"]

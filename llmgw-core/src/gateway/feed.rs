@@ -10,10 +10,11 @@ use http::StatusCode;
 
 use super::{
     account::Account,
-    dialect::Stream,
+    dialect::{ErrorShape, Stream},
     refusal::{EngineError, Refusal},
     rewrite::{Ending, EventRewriter, Output, Part, Seen},
-    sse::Splitter,
+    sse::{Payload, Splitter, payload},
+    translate::{Interpreter, Reply, unreadable},
     wire::Exchange,
 };
 use crate::{
@@ -29,6 +30,9 @@ pub(super) struct Feed {
     exchange: Option<Exchange>,
     splitter: Splitter,
     rewriter: EventRewriter,
+    /// Puts chunks back into the client's API, where that is another.
+    interpreter: Option<Box<dyn Interpreter>>,
+    errors: ErrorShape,
     state: State,
     /// Events that came until now.
     passed: u32,
@@ -60,11 +64,18 @@ pub(super) enum Stillborn {
 // === impl Feed ===
 
 impl Feed {
-    pub(super) fn new(exchange: Exchange, rewriter: EventRewriter, event_limit: usize) -> Self {
+    pub(super) fn new(
+        exchange: Exchange,
+        rewriter: EventRewriter,
+        (reply, errors): (Option<&Reply>, ErrorShape),
+        event_limit: usize,
+    ) -> Self {
         Self {
             exchange: Some(exchange),
             splitter: Splitter::new(event_limit),
             rewriter,
+            interpreter: reply.map(Reply::interpreter),
+            errors,
             state: State::Silent,
             passed: 0,
             out: Output::default(),
@@ -124,7 +135,7 @@ impl Feed {
     pub(super) fn fail(&mut self, refusal: &Refusal, account: &mut Account) {
         if self.state != State::Done {
             self.out
-                .extend(&refusal.event(self.rewriter.dialect().errors, self.passed.into()));
+                .extend(&refusal.event(self.errors, self.passed.into()));
             account.ended(refusal.status());
         }
         self.close();
@@ -166,7 +177,10 @@ impl Feed {
                 // Nothing may follow the end.
                 continue;
             }
-            let seen = self.rewriter.event(event, &mut self.out);
+            let seen = match self.seen(event) {
+                Ok(seen) => seen,
+                Err(refusal) => return self.refuse(refusal, account),
+            };
             if seen != Seen::Other {
                 self.passed = self.passed.saturating_add(1);
             }
@@ -209,6 +223,23 @@ impl Feed {
         }
     }
 
+    /// Passes an event on, in the client's API.
+    fn seen(&mut self, event: Bytes) -> Result<Seen, Refusal> {
+        let Some(interpreter) = &mut self.interpreter else {
+            return Ok(self.rewriter.event(event, &mut self.out));
+        };
+        let mut chunk = Output::default();
+        let seen = self.rewriter.event(event, &mut chunk);
+        let chunk = chunk.take();
+        // Comments are no part of an answer.
+        if let Payload::Data(data) = payload(&chunk) {
+            let data = chunk.get(data).unwrap_or_default();
+            let put = interpreter.chunk(data, &mut self.out);
+            put.map_err(|error| unreadable(&error))?;
+        }
+        Ok(seen)
+    }
+
     fn part(&mut self, part: Part, account: &mut Account) {
         let Part { pieces, usage, end } = part;
         self.state = State::Open;
@@ -238,7 +269,10 @@ impl Feed {
 
     fn done(&mut self, account: &mut Account) {
         self.state = State::Done;
-        self.out.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        match &mut self.interpreter {
+            Some(interpreter) => interpreter.end(&mut self.out),
+            None => self.out.push(Bytes::from_static(b"data: [DONE]\n\n")),
+        }
         account.ended(StatusCode::OK);
     }
 

@@ -15,13 +15,14 @@ use tokio::time::Instant;
 use super::{
     account::Account,
     call::{REQUEST_ID, Trail},
-    dialect::Dialect,
+    dialect::{Dialect, ErrorShape},
     feed::{Feed, Stillborn},
     pick::pick,
     prompt::Prompt,
     refusal::Refusal,
     rewrite::EventRewriter,
     splice::Spliced,
+    translate::Reply,
     upstreams::{LoadGuard, Upstreams},
     wire::{Exchange, Wire},
 };
@@ -41,6 +42,8 @@ pub(super) struct Outgoing<'a> {
     /// The model as the client calls it.
     pub(super) model: &'a str,
     pub(super) strip_usage: bool,
+    /// How answers are put back, when the client speaks another API; and the form of its errors.
+    pub(super) reply: (Option<&'a Reply>, ErrorShape),
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
 }
@@ -51,7 +54,7 @@ pub(super) enum Answer {
     /// Anything but a stream, an error too.
     Unary(Box<response::Parts>, Exchange),
     /// A stream whose first event is there and is no error.
-    Events(Feed),
+    Events(Box<Feed>),
 }
 
 /// Where the call goes, and with what.
@@ -231,13 +234,14 @@ impl Forward<'_> {
             dialect,
             model,
             strip_usage,
+            reply,
             ..
         } = self.outgoing;
         let rewriter = EventRewriter::new(dialect, model, *strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
-        let mut feed = Feed::new(exchange, rewriter, limit);
+        let mut feed = Feed::new(exchange, rewriter, *reply, limit);
         match feed.begin(account).await {
-            Ok(()) => Ok(Answer::Events(feed)),
+            Ok(()) => Ok(Answer::Events(Box::new(feed))),
             Err(Stillborn::Refused(refusal)) => Err(Failure::Refused(refusal)),
             // Its head came over this connection, which therefore was alive.
             Err(Stillborn::Died(how)) => Err(Failure::Died { how, reused: false }),

@@ -134,6 +134,7 @@ bugs! {
     SharesAreDecidedBeforeTheyAreWritten:
         gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit,
     FirstPriceStays: prices_come_back_as_they_were_and_in_order,
+    LastIsFirst: totals_are_by_time_when_a_step_is_given,
     StepsRoundTowardsZero: totals_are_by_time_when_a_step_is_given,
     LevelsOfUsageAreForgotten: usage_is_of_the_level_that_it_was_then,
     SettingsAreReplaced: a_version_of_the_settings_is_written_once,

@@ -43,8 +43,9 @@ pub use self::{
         settings_version, unknown_version,
     },
     tenancy::{
-        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, spending_quotas, unknown_level,
+        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_key,
+        check_limited_level, check_new_level, key_subject, key_view, level_views, spending_quotas,
+        unknown_level,
     },
 };
 use crate::{

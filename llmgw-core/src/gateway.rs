@@ -37,6 +37,8 @@ mod feed;
 mod forward;
 mod framing;
 mod health;
+#[cfg(feature = "testing")]
+pub mod hostile;
 mod identify;
 mod idle;
 mod inspect;

@@ -12,6 +12,7 @@ pub mod pool;
 pub mod release;
 pub mod replica;
 pub mod scaling;
+pub mod settings;
 pub mod tenancy;
 pub mod variant;
 pub mod weights;

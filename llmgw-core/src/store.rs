@@ -1,7 +1,7 @@
 //! What must survive a restart: models that were added, orders, keys, usage, the audit log, and who leads.
 //!
 //! # What we store, and what we do not
-//! *Intent* is stored: models, orders, levels, keys, admin tokens. *Accounts* are stored: usage, and who did what; so is what
+//! *Intent* is stored: models, orders, levels, keys, admin tokens, settings. *Accounts* are stored: usage, and who did what; so is what
 //! was measured. *Facts* are not: nodes,
 //! replicas and what they do are told by agents, and are known again a heartbeat after a restart. Secrets are not
 //! stored; a key is kept as its keyed hash.
@@ -37,6 +37,7 @@ use crate::{
         capacity::Capacity,
         catalog::Model,
         order::StoredOrder,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, LevelPath, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -132,6 +133,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What was measured, by model, then by profile (in the order of their bytes). What this release can't read is
     /// passed over: it is measured again.
     async fn capacities(&self) -> Result<Vec<Capacity>, StoreError>;
+
+    /// The newest version of the settings, or this one; `None` when there is none.
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError>;
+
+    /// What is known of versions of the settings below `before`, or of all, the newest first: `limit` of them, and MUST NOT
+    /// be more than [`SETTINGS_PAGE`](crate::cluster::settings::SETTINGS_PAGE).
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError>;
 
     /// Makes these changes, in this order, and appends the entry of the audit log that tells of them: all of it, or
     /// nothing. Fenced. The entry is appended as by [`append_audit`](Self::append_audit), and is returned as it stands
@@ -474,6 +486,18 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {
         (**self).prices().await
+    }
+
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        (**self).settings(version).await
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        (**self).settings_history(before, limit).await
     }
 
     async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError> {

@@ -17,6 +17,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -84,6 +85,10 @@ pub enum Call {
     Tokens,
     /// [`Store::capacities`].
     Capacities,
+    /// [`Store::settings`].
+    Settings,
+    /// [`Store::settings_history`].
+    SettingsHistory,
     /// [`Store::commit`].
     Commit,
     /// [`Store::append_usage`].
@@ -224,6 +229,20 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
         self.pass(Call::Capacities, self.inner.capacities()).await
+    }
+
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        let work = self.inner.settings(version);
+        self.pass(Call::Settings, work).await
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        let work = self.inner.settings_history(before, limit);
+        self.pass(Call::SettingsHistory, work).await
     }
 
     async fn commit(

@@ -27,6 +27,7 @@ use crate::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        settings::{AboutSettings, SETTINGS_PAGE, StoredSettings},
         tenancy::{
             Level, LevelPath, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -200,6 +201,30 @@ impl Store for MemoryStore {
 
     async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
         Ok(self.state().kept.capacities.values().cloned().collect())
+    }
+
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        let state = self.state();
+        let kept = &state.kept.settings;
+        let found = match version {
+            Some(version) => kept.get(&version),
+            None => kept.values().next_back(),
+        };
+        Ok(found.cloned())
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        let limit = usize::try_from(limit.min(SETTINGS_PAGE)).unwrap_or(usize::MAX);
+        let state = self.state();
+        let below = state.kept.settings.range(..before.unwrap_or(u64::MAX));
+        let newest = below.rev().take(limit);
+        Ok(newest
+            .map(|(version, one)| (*version, one.about.clone()))
+            .collect())
     }
 
     async fn commit(

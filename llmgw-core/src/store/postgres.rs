@@ -29,6 +29,8 @@
 //! * Leases run on the server's `clock_timestamp()`. Should that clock be set back, a lease that claims more
 //!   than twice its length counts as run out.
 
+mod schema;
+mod settings;
 mod shares;
 mod writes;
 
@@ -43,7 +45,7 @@ use uuid::Uuid;
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write, open,
-    rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow, failed},
+    rows::{self, AuditRow, KeyRow, ModelRow, TotalRow, failed},
 };
 use crate::{
     clock::Timestamp,
@@ -52,6 +54,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -131,7 +134,7 @@ impl PostgresStore {
                 .await
                 .map_err(failed(doing))?;
         }
-        rows::migrate("llmgw.migration", MIGRATIONS, &mut *transaction).await?;
+        rows::migrate("llmgw.migration", schema::MIGRATIONS, &mut *transaction).await?;
         transaction.commit().await.map_err(failed(doing))
     }
 
@@ -313,6 +316,18 @@ impl Store for PostgresStore {
         self.list_capacities().await
     }
 
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        self.read_settings(version).await
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        self.list_settings(before, limit).await
+    }
+
     async fn commit(
         &self,
         epoch: Epoch,
@@ -462,39 +477,6 @@ async fn append(
         .await?;
     Ok(())
 }
-
-const MIGRATIONS: &[MigrationText] = &[
-    (
-        1,
-        "initial",
-        include_str!("../../migrations/postgres/0001_initial.sql"),
-    ),
-    (
-        2,
-        "audit",
-        include_str!("../../migrations/postgres/0002_audit.sql"),
-    ),
-    (
-        3,
-        "orders",
-        include_str!("../../migrations/postgres/0003_orders.sql"),
-    ),
-    (
-        4,
-        "tenancy",
-        include_str!("../../migrations/postgres/0004_tenancy.sql"),
-    ),
-    (
-        5,
-        "quotas",
-        include_str!("../../migrations/postgres/0005_quotas.sql"),
-    ),
-    (
-        6,
-        "costs",
-        include_str!("../../migrations/postgres/0006_costs.sql"),
-    ),
-];
 
 /// "llmgw" in ASCII: tells our lock from those of others in the same database.
 const MIGRATION_LOCK: i64 = 0x6c_6c_6d_67_77;

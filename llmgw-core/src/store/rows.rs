@@ -16,6 +16,7 @@ use crate::{
         audit::{AuditEntry, ChainHead},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, Period, Price,
             quota::{Own, Standing},
@@ -38,6 +39,12 @@ pub(super) type TokenRow = (Uuid, String, String, Vec<u8>, i64);
 
 /// `model, profile, definition`.
 pub(super) type CapacityRow = (String, String, String);
+
+/// `version, written_by, written_at, brings_back, document`.
+pub(super) type SettingsRow = (i64, String, i64, Option<i64>, String);
+
+/// `version, written_by, written_at, brings_back`.
+pub(super) type AboutRow = (i64, String, i64, Option<i64>);
 
 /// `id, name, hash, created_at, level, expires_at, limits`; the limits are in their serial form.
 pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64, String, Option<i64>, String);
@@ -148,6 +155,29 @@ pub(super) fn token(
 }
 
 /// `None` for a measurement that this release can't read.
+pub(super) fn settings((version, by, at, brings_back, text): SettingsRow) -> StoredSettings {
+    let (version, about) = about_settings((version, by, at, brings_back));
+    StoredSettings {
+        version,
+        text,
+        about,
+    }
+}
+
+pub(super) fn about_settings((version, by, at, brings_back): AboutRow) -> (u64, AboutSettings) {
+    let about = AboutSettings {
+        by,
+        at: Timestamp(at),
+        brings_back: brings_back.map(narrow),
+    };
+    (narrow(version), about)
+}
+
+/// A number that counts up, as we have it.
+fn narrow(number: i64) -> u64 {
+    number.unsigned_abs()
+}
+
 pub(super) fn capacity((model, profile, definition): CapacityRow) -> Option<Capacity> {
     match serde_json::from_str(&definition) {
         Ok(capacity) => Some(capacity),
@@ -280,7 +310,7 @@ pub(super) fn head((seq, hash): HeadRow) -> Result<ChainHead, StoreError> {
     })
 }
 
-/// A number in the audit log as SQL has it: signed.
+/// A number in the audit log, or of a version of the settings, as SQL has it: signed.
 pub(super) fn seq(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -13,6 +13,7 @@
 //! | `audit` | a row for each thing done, chained by hashes | who did what; rows are only ever added |
 //! | `standing_order` | what operators ordered, as JSON, one row a subject | intent |
 //! | `operator_token` | name, role and keyed hash | who may use the admin API; the secret is not stored |
+//! | `settings` | every version of the cluster's own settings | intent; what was in force can be brought back |
 //! | `capacity` | what a model was measured to do on a profile, as JSON | measuring takes minutes |
 //! | `audit_head` | one row: the last entry's number and hash | numbers are given once, even if rows were removed by hand |
 //!
@@ -30,6 +31,8 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod schema;
+mod settings;
 mod shares;
 mod writes;
 
@@ -52,7 +55,7 @@ use sqlx::{
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
-    rows::{self, AuditRow, KeyRow, MigrationText, ModelRow, TotalRow},
+    rows::{self, AuditRow, KeyRow, ModelRow, TotalRow},
 };
 use crate::{
     clock::Timestamp,
@@ -61,6 +64,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -129,7 +133,7 @@ impl SqliteStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         let doing = "bringing the store's schema up to date";
         let mut transaction = self.begin(doing).await?;
-        rows::migrate("migration", MIGRATIONS, &mut *transaction).await?;
+        rows::migrate("migration", schema::MIGRATIONS, &mut *transaction).await?;
         transaction.commit().await.map_err(self.failed(doing))
     }
 
@@ -317,6 +321,18 @@ impl Store for SqliteStore {
         self.list_capacities().await
     }
 
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        self.read_settings(version).await
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        self.list_settings(before, limit).await
+    }
+
     async fn commit(
         &self,
         epoch: Epoch,
@@ -471,39 +487,6 @@ async fn create_private(path: &Path) -> io::Result<()> {
     }
     Ok(())
 }
-
-const MIGRATIONS: &[MigrationText] = &[
-    (
-        1,
-        "initial",
-        include_str!("../../migrations/sqlite/0001_initial.sql"),
-    ),
-    (
-        2,
-        "audit",
-        include_str!("../../migrations/sqlite/0002_audit.sql"),
-    ),
-    (
-        3,
-        "orders",
-        include_str!("../../migrations/sqlite/0003_orders.sql"),
-    ),
-    (
-        4,
-        "tenancy",
-        include_str!("../../migrations/sqlite/0004_tenancy.sql"),
-    ),
-    (
-        5,
-        "quotas",
-        include_str!("../../migrations/sqlite/0005_quotas.sql"),
-    ),
-    (
-        6,
-        "costs",
-        include_str!("../../migrations/sqlite/0006_costs.sql"),
-    ),
-];
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.
 const REMAINING: &str = "

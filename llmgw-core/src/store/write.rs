@@ -5,6 +5,7 @@ use crate::{
         account::{ApiKey, OperatorToken},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        settings::StoredSettings,
         tenancy::{Level, LevelPath, Price},
     },
     id::{KeyId, ModelName, TokenId},
@@ -38,6 +39,8 @@ pub enum Write {
     RemoveToken(TokenId),
     /// Keeps a measurement, in the place of the one of the same model and profile.
     PutCapacity(Box<Capacity>),
+    /// Adds a version of the settings; [`StoreError::Exists`] when one of that number is there.
+    AddSettings(Box<StoredSettings>),
 }
 
 // === impl Write ===
@@ -59,6 +62,7 @@ impl Write {
             Self::AddToken(_) => "adding an admin token",
             Self::RemoveToken(_) => "removing an admin token",
             Self::PutCapacity(_) => "keeping a measurement",
+            Self::AddSettings(_) => "keeping settings",
         }
     }
 
@@ -68,6 +72,7 @@ impl Write {
             Self::AddModel(model) => format!("model {}", model.model.name()),
             Self::AddKey(key) => key.id.to_string(),
             Self::AddToken(token) => token.id.to_string(),
+            Self::AddSettings(settings) => format!("version {} of the settings", settings.version),
             Self::RemoveModel(_)
             | Self::RemoveKey(_)
             | Self::PutLevel(_)

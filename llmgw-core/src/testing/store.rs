@@ -31,6 +31,7 @@ mod intent;
 mod lease;
 mod orders;
 mod sample;
+mod settings;
 mod shares;
 mod usage;
 
@@ -247,6 +248,10 @@ const CHECKS: &[(&str, Check)] = checks! {
         a_commit_is_its_changes_and_its_entry,
         a_commit_that_fails_leaves_nothing,
         a_dropped_commit_is_whole_or_nothing;
+    settings:
+        every_version_of_the_settings_is_kept,
+        a_version_of_the_settings_is_written_once,
+        the_history_of_the_settings_is_read_from_its_end;
     usage:
         totals_add_up_by_model_then_key,
         totals_count_from_since_on,

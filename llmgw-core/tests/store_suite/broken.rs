@@ -2,6 +2,7 @@
 
 mod audit;
 mod orders;
+mod settings;
 mod shares;
 mod usage;
 
@@ -19,6 +20,7 @@ use llmgw_core::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         order::StoredOrder,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{
             Level, LevelPath, Limits, Price,
             quota::{Quota, Share, ShareAsk, Standing},
@@ -134,6 +136,10 @@ bugs! {
     FirstPriceStays: prices_come_back_as_they_were_and_in_order,
     StepsRoundTowardsZero: totals_are_by_time_when_a_step_is_given,
     LevelsOfUsageAreForgotten: usage_is_of_the_level_that_it_was_then,
+    SettingsAreReplaced: a_version_of_the_settings_is_written_once,
+    OldestSettingsAreNewest: every_version_of_the_settings_is_kept,
+    HistoryIsForward: the_history_of_the_settings_is_read_from_its_end,
+    HistoryBeginsWithBefore: the_history_of_the_settings_is_read_from_its_end,
     FirstMeasurementStays: tokens_and_measurements_come_back_as_they_were_and_in_order,
 }
 
@@ -161,6 +167,7 @@ struct Data {
     orders: BTreeMap<(String, String), StoredOrder>,
     tokens: BTreeMap<TokenId, OperatorToken>,
     capacities: BTreeMap<(String, String), Capacity>,
+    settings: BTreeMap<u64, StoredSettings>,
     usage: BTreeMap<RequestId, UsageRecord>,
     shares: shares::Shares,
     extra: Vec<UsageRecord>,
@@ -444,6 +451,18 @@ impl Store for BrokenStore {
     async fn capacities(&self) -> Result<Vec<Capacity>, StoreError> {
         let capacities = self.data().capacities.values().cloned().collect();
         Ok(self.listed(capacities))
+    }
+
+    async fn settings(&self, version: Option<u64>) -> Result<Option<StoredSettings>, StoreError> {
+        Ok(self.settings_of(version))
+    }
+
+    async fn settings_history(
+        &self,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<(u64, AboutSettings)>, StoreError> {
+        Ok(self.history(before, limit))
     }
 
     async fn commit(

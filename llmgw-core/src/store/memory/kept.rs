@@ -8,6 +8,7 @@ use crate::{
         account::{ApiKey, OperatorToken},
         capacity::Capacity,
         order::{StoredOrder, Subject},
+        settings::StoredSettings,
         tenancy::{Level, LevelPath, Price},
     },
     id::{KeyId, ModelName, ProfileName, TokenId},
@@ -25,6 +26,7 @@ pub(super) struct Kept {
     pub(super) orders: BTreeMap<(&'static str, String), StoredOrder>,
     pub(super) tokens: BTreeMap<TokenId, OperatorToken>,
     pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
+    pub(super) settings: BTreeMap<u64, StoredSettings>,
 }
 
 // === impl Kept ===
@@ -75,6 +77,12 @@ impl Kept {
             Write::PutCapacity(capacity) => {
                 let place = (capacity.model.clone(), capacity.measurement.profile.clone());
                 self.capacities.insert(place, (**capacity).clone());
+            }
+            Write::AddSettings(settings) => {
+                if self.settings.contains_key(&settings.version) {
+                    exists()?;
+                }
+                self.settings.insert(settings.version, (**settings).clone());
             }
         }
         Ok(true)

@@ -137,6 +137,12 @@ impl SqliteStore {
                 .bind(capacity.model.to_string())
                 .bind(capacity.measurement.profile.to_string())
                 .bind(rows::json("writing a measurement as JSON", capacity)?),
+            Write::AddSettings(settings) => sqlx::query(ADD_SETTINGS)
+                .bind(rows::seq(settings.version))
+                .bind(&settings.text)
+                .bind(&settings.about.by)
+                .bind(settings.about.at.0)
+                .bind(settings.about.brings_back.map(rows::seq)),
         };
         let done = query
             .execute(&mut **transaction)
@@ -221,6 +227,11 @@ const REMOVE_TOKEN: &str = "DELETE FROM operator_token WHERE id = ?1";
 const PUT_CAPACITY: &str = "
     INSERT INTO capacity (model, profile, definition) VALUES (?1, ?2, ?3)
     ON CONFLICT (model, profile) DO UPDATE SET definition = excluded.definition";
+
+const ADD_SETTINGS: &str = "
+    INSERT INTO settings (version, document, written_by, written_at, brings_back)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT DO NOTHING";
 
 const ORDERS: &str = "SELECT kind, name, definition FROM standing_order ORDER BY kind, name";
 

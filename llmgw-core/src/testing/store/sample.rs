@@ -13,6 +13,7 @@ use crate::{
         engine::{EngineSource, WantedEngine},
         order::{Duty, Hold, HoldScope, NodeOrder, Order, StoredOrder},
         scaling::Scaling,
+        settings::{AboutSettings, StoredSettings},
         tenancy::{Level, Limits, Price},
     },
     id::{KeyId, ModelName, NodeId, ReplicaId, RequestId, TokenId},
@@ -79,6 +80,18 @@ pub(super) fn price(model: &str, valid_from: i64, prompt: i64) -> Result<Price, 
         cached: Micros(1),
         completion: Micros(i64::MAX),
     })
+}
+
+pub(super) fn settings(version: u64, text: &str, brings_back: Option<u64>) -> StoredSettings {
+    StoredSettings {
+        version,
+        text: text.to_owned(),
+        about: AboutSettings {
+            by: "admin".to_owned(),
+            at: NOW,
+            brings_back,
+        },
+    }
 }
 
 pub(super) fn limits(models: &[&str]) -> Result<Limits, Failure> {

@@ -26,7 +26,9 @@ impl BrokenStore {
             self.check(epoch)?;
         }
         if !self.has(Bug::CommitLeavesWhatWentBefore)
-            && let Some(taken) = writes.iter().find_map(|write| taken(&self.data(), write))
+            && let Some(taken) = writes
+                .iter()
+                .find_map(|write| taken(&self.data(), write, self.has(Bug::SettingsAreReplaced)))
         {
             return Err(taken);
         }
@@ -34,7 +36,7 @@ impl BrokenStore {
             if self.has(Bug::CommitIsInSteps) {
                 sleep(STEP).await;
             }
-            if let Some(taken) = taken(&self.data(), write) {
+            if let Some(taken) = taken(&self.data(), write, self.has(Bug::SettingsAreReplaced)) {
                 return Err(taken);
             }
             self.apply(write);
@@ -102,13 +104,14 @@ impl BrokenStore {
                     data.capacities.insert(place, *capacity);
                 }
             }
+            Write::AddSettings(one) => drop(data.settings.insert(one.version, *one)),
             Write::AddKey(_) | Write::LiftOrder(_) | Write::RemoveLevel(_) => {}
         }
     }
 }
 
 /// Why a change can't be made.
-fn taken(data: &Data, write: &Write) -> Option<StoreError> {
+fn taken(data: &Data, write: &Write, is_replaced: bool) -> Option<StoreError> {
     let what = match write {
         Write::AddModel(model) => {
             let name = model.model.name().to_string();
@@ -118,6 +121,11 @@ fn taken(data: &Data, write: &Write) -> Option<StoreError> {
             .keys
             .contains_key(&key.id)
             .then(|| key.id.to_string())?,
+        Write::AddSettings(one) => {
+            let version = one.version;
+            let taken = data.settings.contains_key(&version) && !is_replaced;
+            taken.then(|| format!("version {version}"))?
+        }
         _ => return None,
     };
     Some(StoreError::Exists { what })

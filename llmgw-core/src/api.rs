@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod agent;
+pub mod anthropic;
 pub mod decision;
 pub mod event;
 pub mod frozen;

@@ -1,4 +1,4 @@
-//! The client-facing HTTP stack: OpenAI's API in front of the engines of a cluster.
+//! The client-facing HTTP stack: the APIs of OpenAI, and Anthropic's, in front of the engines of a cluster.
 //!
 //! What comes in passes a `door` first, which knows where each request ends (`framing`) and lets no other pass; clients
 //! speak HTTP/1.1. A call then goes through its stages in this order; each is a file, `Shared::infer` below reads as the
@@ -16,6 +16,8 @@
 //! | `account` | what was used, however the call ends |
 //! | `respond` | the answer, edited while it passes |
 //!
+//! What differs from one API to the next stands in `dialect`.
+//!
 //! The stages are plain functions, not layers around each other: each needs what the one before found out, and a
 //! function can say so in its arguments. A whole call, its engine's connection included, lives in the task of
 //! its client's connection. Dropping it, which is what happens when the client leaves, drops all of it. A client
@@ -29,6 +31,7 @@ mod authorise;
 mod bulletin;
 mod call;
 mod config;
+mod dialect;
 mod door;
 mod feed;
 mod forward;
@@ -61,7 +64,7 @@ mod wire;
 
 use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Request, Response, request};
+use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, time::MissedTickBehavior};
@@ -72,6 +75,7 @@ use self::{
     admit::{Admission, Admitted},
     authorise::authorise,
     call::{Call, PROGRESS, Trail},
+    dialect::{Dialect, ErrorShape},
     identify::{Caller, identify},
     inspect::{Inspected, discard},
     journal::Journal,
@@ -282,6 +286,7 @@ impl Shared {
         let (head, mut body) = request.into_parts();
         let call = Call::begin(&*self.clock);
         let mut trail = Trail::new(&call, &head.headers);
+        let shape = ErrorShape::of(head.uri.path());
         let answered = tokio::select! {
             biased;
             answered = self.route(call, &head, &mut body, &mut trail) => answered,
@@ -293,16 +298,19 @@ impl Shared {
                 if !body.is_end_stream() {
                     discard(&head.headers, &mut body).await;
                 }
-                respond::refuse(&refusal)
+                respond::refuse(&refusal, shape)
             }
         };
         trail.sign(response.headers_mut());
+        if shape == ErrorShape::Anthropic {
+            trail.sign_for_anthropic(response.headers_mut());
+        }
         response
     }
 
     /// Answers what is no request that can be read.
     fn refuse_unread(&self, refusal: &Refusal) -> Response<AnswerBody> {
-        let mut response = respond::refuse(refusal);
+        let mut response = respond::refuse(refusal, ErrorShape::OpenAi);
         let call = Call::begin(&*self.clock);
         Trail::new(&call, &HeaderMap::new()).sign(response.headers_mut());
         response
@@ -316,7 +324,7 @@ impl Shared {
         trail: &mut Trail,
     ) -> Result<Response<AnswerBody>, Refusal> {
         match Target::of(&head.method, head.uri.path())? {
-            Target::Inference(path) => self.infer(path, call, head, body, trail).await,
+            Target::Inference(dialect) => self.infer(dialect, call, head, body, trail).await,
             Target::Models => Ok(models::list(&self.caller(head)?, &self.table())),
             Target::Model(name) => models::one(&self.caller(head)?, &self.table(), name),
             Target::Health => Ok(health::health()),
@@ -327,7 +335,7 @@ impl Shared {
     /// The stages of an inference call, in their order.
     async fn infer(
         self: &Arc<Self>,
-        path: &'static str,
+        dialect: &'static Dialect,
         call: Call,
         head: &request::Parts,
         body: &mut Incoming,
@@ -338,7 +346,7 @@ impl Shared {
         let caller = self.caller(head)?;
         // 2. inspect
         let text = inspect::read(&head.headers, body, self.config.body_bounds()).await?;
-        let asked = Inspected::new(text)?;
+        let asked = Inspected::new(text, dialect, head.headers.get(header::CONTENT_TYPE))?;
         // 3. resolve
         let route = resolve(&self.table(), &asked.model)?;
         trail.model(&route.name);
@@ -361,15 +369,7 @@ impl Shared {
         let account = self.open_account(counted, &caller, &route, asked.n);
         let told = asked.stream && self.wants_progress(&head.headers);
         let client = &head.headers;
-        let serving = Serving::new(
-            self,
-            path,
-            client,
-            asked,
-            (caller, route),
-            trail.clone(),
-            account,
-        );
+        let serving = Serving::new(self, client, asked, (caller, route), trail.clone(), account);
         if told {
             let interval = self.config.progress_interval;
             return serving.tell(trail, interval).await;

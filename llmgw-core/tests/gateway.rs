@@ -19,6 +19,8 @@ mod budgets;
 mod cancellation;
 #[path = "gateway/client.rs"]
 mod client;
+#[path = "gateway/dialects.rs"]
+mod dialects;
 #[path = "gateway/drain.rs"]
 mod drain;
 #[path = "gateway/fallbacks.rs"]

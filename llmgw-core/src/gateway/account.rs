@@ -1,18 +1,18 @@
 //! Stage 8, account: what a call used, written down however the call ends.
 
 mod beside;
+mod told;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
 
-use self::beside::UsageBeside;
+use self::{beside::UsageBeside, told::Told};
 use super::{
     admit::Admitted, call::Call, journal::Journal, overhead::Overhead, upstreams::CallGuard,
 };
 use crate::{
-    api::openai::Usage,
     clock::Clock,
     cluster::{
         account::UsageRecord,
@@ -38,7 +38,12 @@ pub(super) struct Account {
     status: Option<StatusCode>,
     /// The engine's last word on usage, unread.
     usage: Option<Bytes>,
+    /// It tells usage in parts: this is what it said before the last.
+    usage_before: Option<Bytes>,
+    in_parts: bool,
     usage_beside: UsageBeside,
+    /// Tokens of the prompt, roughly, of a call that has no others: where the engine tells none.
+    prompt_guess: Option<u64>,
     /// Pieces of content, counted for each choice: about as many as tokens.
     pieces: u64,
     first_content: Option<Duration>,
@@ -79,6 +84,9 @@ impl Account {
             replica: None,
             status: None,
             usage: None,
+            usage_before: None,
+            in_parts: false,
+            prompt_guess: None,
             usage_beside: UsageBeside::new(choices_per_prompt),
             pieces: 0,
             first_content: None,
@@ -108,6 +116,20 @@ impl Account {
         self.usage = Some(json);
     }
 
+    /// The engine told a part of the usage: what it does not say again stays.
+    pub(super) fn usage_in_parts(&mut self, json: Bytes) {
+        self.in_parts = true;
+        let before = self.usage.replace(json);
+        if self.usage_before.is_none() {
+            self.usage_before = before;
+        }
+    }
+
+    /// About so many tokens are in the prompt, and no others are used.
+    pub(super) fn guess_prompt(&mut self, tokens: u64) {
+        self.prompt_guess = Some(tokens);
+    }
+
     /// The engine told usage along with choices: theirs, until it tells that of the whole.
     pub(super) fn usage_beside(&mut self, choices: &[u8], json: Bytes) {
         self.usage_beside.told(choices, json);
@@ -123,43 +145,55 @@ impl Account {
 
     /// What was told of each choice. Of an answer that was cut short, nothing was told of some: unless it is more than
     /// what came in pieces, it is no count of the whole.
-    fn told_beside(&self) -> Option<Usage> {
-        let told = self.usage_beside.sum()?;
+    fn told_beside(&self) -> Option<Told> {
+        let told = Told::from(self.usage_beside.sum()?);
         let is_whole = self.status == Some(StatusCode::OK);
-        (is_whole || told.completion_tokens.0 >= self.pieces).then_some(told)
+        (is_whole || told.completion.unwrap_or_default().0 >= self.pieces).then_some(told)
+    }
+
+    /// What the engine told.
+    fn told(&self) -> Option<Told> {
+        let read = |json: &Option<Bytes>| Told::read(json.as_deref()?);
+        match (read(&self.usage_before), read(&self.usage)) {
+            (Some(before), Some(last)) => Some(before.then(last)),
+            (before, last) => last.or(before),
+        }
     }
 
     fn record(&self, now: Duration) -> UsageRecord {
-        let told = self
-            .usage
-            .as_deref()
-            .and_then(|json| serde_json::from_slice::<Usage>(json).ok());
-        let told = told.or_else(|| self.told_beside());
+        let told = self.told().or_else(|| self.told_beside());
         let status = self.status.unwrap_or_else(client_left);
         let at = self.call.started_at;
-        let usage = told.unwrap_or_else(|| Usage {
-            completion_tokens: Tokens(self.pieces),
-            ..Usage::default()
-        });
-        let cached = usage
-            .prompt_tokens_details
-            .and_then(|details| details.cached_tokens)
-            .unwrap_or_default();
+        // The last word on a stream that was cut short may be one on its beginning.
+        let is_partial = self.in_parts && self.status != Some(StatusCode::OK);
+        let completion_tokens = match told.map(|told| told.completion.unwrap_or_default()) {
+            Some(told) if is_partial => told.max(Tokens(self.pieces)),
+            Some(told) => told,
+            None => Tokens(self.pieces),
+        };
+        let guess = match self.prompt_guess {
+            Some(guess) if status.is_success() && told.is_none() => guess,
+            _ => 0,
+        };
+        let prompt_tokens = told.map_or(Tokens(guess), |told| told.prompt());
+        let cached = told.and_then(|told| told.cached).unwrap_or_default();
         // A model without a price is free.
         let price = self.payer.prices.at(&self.model, at);
-        let cost = |price: &Price| price.cost(usage.prompt_tokens, cached, usage.completion_tokens);
+        let cost = |price: &Price| price.cost(prompt_tokens, cached, completion_tokens);
         UsageRecord {
             request: self.call.id,
             key: self.payer.pass.key().id,
             model: self.model.clone(),
             replica: self.replica,
-            prompt_tokens: usage.prompt_tokens,
+            prompt_tokens,
             cached_tokens: cached,
-            completion_tokens: usage.completion_tokens,
+            completion_tokens,
             // What no replica took, and what an engine refused, used nothing, and that is exact.
-            estimated: told.is_none()
-                && self.replica.is_some()
-                && (self.pieces > 0 || self.status.is_none()),
+            estimated: self.replica.is_some()
+                && match told {
+                    Some(told) => is_partial && told.completion != Some(completion_tokens),
+                    None => self.pieces > 0 || guess > 0 || self.status.is_none(),
+                },
             status: status.as_u16(),
             started_at: at,
             duration: now.saturating_sub(self.call.since),

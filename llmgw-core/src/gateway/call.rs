@@ -128,6 +128,11 @@ impl Trail {
         self.attempts
     }
 
+    /// Writes the id of the call where Anthropic's clients look for it.
+    pub(super) fn sign_for_anthropic(&self, headers: &mut HeaderMap) {
+        headers.insert(ANTHROPIC_REQUEST_ID, self.request_id.clone());
+    }
+
     /// Writes the headers.
     pub(super) fn sign(&self, headers: &mut HeaderMap) {
         headers.insert(REQUEST_ID, self.request_id.clone());
@@ -157,6 +162,7 @@ fn is_sane(id: &[u8]) -> bool {
 }
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Whether a streamed call wants to be told how far its model is.
 pub(super) const PROGRESS: HeaderName = HeaderName::from_static("x-llmgw-progress");
 const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");

@@ -10,8 +10,9 @@ use http::StatusCode;
 
 use super::{
     account::Account,
+    dialect::Stream,
     refusal::{EngineError, Refusal},
-    rewrite::{EventRewriter, Output, Seen},
+    rewrite::{Ending, EventRewriter, Output, Part, Seen},
     sse::Splitter,
     wire::Exchange,
 };
@@ -29,6 +30,8 @@ pub(super) struct Feed {
     splitter: Splitter,
     rewriter: EventRewriter,
     state: State,
+    /// Events that came until now.
+    passed: u32,
     /// Edited events that are not passed on yet.
     pub(super) out: Output,
 }
@@ -39,7 +42,7 @@ pub(super) enum State {
     Silent,
     /// Events are coming.
     Open,
-    /// `[DONE]` has come; the end of the answer has not.
+    /// The last event has come; the end of the answer has not.
     Done,
     /// Nothing will come any more.
     Over,
@@ -63,6 +66,7 @@ impl Feed {
             splitter: Splitter::new(event_limit),
             rewriter,
             state: State::Silent,
+            passed: 0,
             out: Output::default(),
         }
     }
@@ -100,12 +104,7 @@ impl Feed {
                 self.splitter.push(piece);
                 return Poll::Ready(self.take_events(account));
             }
-            None if is_done(self.splitter.rest()) => {
-                // An engine may leave out the empty line after the very last event.
-                self.done(account);
-                None
-            }
-            None => Some("the engine ended the stream without [DONE]".to_owned()),
+            None => self.ended_so(account).map(str::to_owned),
             Some(Err(error)) => Some(format!("the engine broke off: {}", Chain(&error))),
         };
         Poll::Ready(match (ended, self.state) {
@@ -124,10 +123,31 @@ impl Feed {
     /// Ends the stream with an error event; nothing comes after it.
     pub(super) fn fail(&mut self, refusal: &Refusal, account: &mut Account) {
         if self.state != State::Done {
-            self.out.extend(&refusal.event());
+            self.out
+                .extend(&refusal.event(self.rewriter.dialect().errors, self.passed.into()));
             account.ended(refusal.status());
         }
         self.close();
+    }
+
+    /// The engine ended its answer: what is missing in it.
+    fn ended_so(&mut self, account: &mut Account) -> Option<&'static str> {
+        // An engine may leave out the empty line after the very last event.
+        match self.rewriter.dialect().stream {
+            Stream::Chunks if is_done(self.splitter.rest()) => self.done(account),
+            Stream::Chunks => {}
+            Stream::Typed(_) if self.splitter.rest().is_empty() => {}
+            Stream::Typed(_) => {
+                self.splitter.push(Bytes::from_static(b"\n\n"));
+                // What an error at this place says is said by the end.
+                drop(self.take_events(account));
+            }
+        }
+        match (self.state, self.rewriter.dialect().stream) {
+            (State::Done | State::Over, _) => None,
+            (_, Stream::Chunks) => Some("the engine ended the stream without [DONE]"),
+            (_, Stream::Typed(_)) => Some("the engine ended the stream without its last event"),
+        }
     }
 
     fn take_events(&mut self, account: &mut Account) -> Result<(), Stillborn> {
@@ -146,8 +166,16 @@ impl Feed {
                 // Nothing may follow the end.
                 continue;
             }
-            let usage = match self.rewriter.event(event, &mut self.out) {
+            let seen = self.rewriter.event(event, &mut self.out);
+            if seen != Seen::Other {
+                self.passed = self.passed.saturating_add(1);
+            }
+            let usage = match seen {
                 Seen::Other => None,
+                Seen::Part(part) => {
+                    self.part(part, account);
+                    None
+                }
                 Seen::Opening => {
                     self.state = State::Open;
                     None
@@ -178,6 +206,24 @@ impl Feed {
                 self.state = State::Open;
                 account.usage(usage);
             }
+        }
+    }
+
+    fn part(&mut self, part: Part, account: &mut Account) {
+        let Part { pieces, usage, end } = part;
+        self.state = State::Open;
+        if pieces > 0 {
+            account.content(pieces);
+        }
+        if let Some(usage) = usage {
+            account.usage_in_parts(usage);
+        }
+        if let Some(end) = end {
+            self.state = State::Done;
+            account.ended(match end {
+                Ending::Whole => StatusCode::OK,
+                Ending::Failed => StatusCode::BAD_GATEWAY,
+            });
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::{
     account::Account,
     call::{REQUEST_ID, Trail},
+    dialect::Dialect,
     feed::{Feed, Stillborn},
     pick::pick,
     prompt::Prompt,
@@ -34,7 +35,7 @@ use crate::{
 /// A call as the engine gets it.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
-    pub(super) path: &'static str,
+    pub(super) dialect: &'static Dialect,
     pub(super) headers: &'a HeaderMap,
     pub(super) body: Spliced,
     /// The model as the client calls it.
@@ -85,15 +86,19 @@ enum Connection {
 impl Outgoing<'_> {
     /// The headers that an engine gets. A short list of those that pass, not of those that don't: what a client
     /// may say to an engine is in the body.
-    pub(super) fn headers(client: &HeaderMap, trail: &Trail) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(8);
+    pub(super) fn headers(
+        client: &HeaderMap,
+        form: Option<&HeaderValue>,
+        trail: &Trail,
+    ) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(12);
         for name in PASSED {
             if let Some(value) = client.get(name) {
                 headers.insert(name, value.clone());
             }
         }
         let json = HeaderValue::from_static("application/json");
-        headers.insert(header::CONTENT_TYPE, json);
+        headers.insert(header::CONTENT_TYPE, form.cloned().unwrap_or(json));
         headers.insert(REQUEST_ID, trail.request_id.clone());
         headers
     }
@@ -222,7 +227,13 @@ impl Forward<'_> {
         if !is_events(&head) {
             return Ok(Answer::Unary(Box::new(head), exchange));
         }
-        let rewriter = EventRewriter::new(self.outgoing.model, self.outgoing.strip_usage);
+        let Outgoing {
+            dialect,
+            model,
+            strip_usage,
+            ..
+        } = self.outgoing;
+        let rewriter = EventRewriter::new(dialect, model, *strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
         let mut feed = Feed::new(exchange, rewriter, limit);
         match feed.begin(account).await {
@@ -236,7 +247,7 @@ impl Forward<'_> {
     fn request(&self, host: &HeaderValue) -> Request<Spliced> {
         let mut request = Request::new(self.outgoing.body.clone());
         *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = http::Uri::from_static(self.outgoing.path);
+        *request.uri_mut() = http::Uri::from_static(self.outgoing.dialect.path);
         let headers = request.headers_mut();
         headers.clone_from(self.outgoing.headers);
         headers.insert(header::HOST, host.clone());
@@ -250,7 +261,13 @@ fn is_events(head: &response::Parts) -> bool {
     head.status.is_success() && kind.starts_with("text/event-stream")
 }
 
-const PASSED: [&str; 3] = ["accept", "traceparent", "tracestate"];
+const PASSED: [&str; 5] = [
+    "accept",
+    "traceparent",
+    "tracestate",
+    "anthropic-version",
+    "anthropic-beta",
+];
 
 /// A call that was in the hands of two replicas when they went away is not given to a third.
 const MAX_DEATHS: u32 = 1;

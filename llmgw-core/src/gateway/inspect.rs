@@ -6,10 +6,12 @@
 //! `stream_options` of which nobody can say whether they ask for usage: the accounts go by it.
 
 mod body;
+mod form;
 
 use std::{fmt, hash::RandomState, ops::Range};
 
 use bytes::Bytes;
+use http::HeaderValue;
 use serde::{
     Deserialize,
     de::{self, IgnoredAny},
@@ -20,6 +22,7 @@ pub(super) use self::body::{BodyBounds, discard, read};
 use crate::{
     error::Code,
     gateway::{
+        dialect::{Dialect, EMBEDDINGS, Stream, Yields},
         prompt::Prompt,
         refusal::Refusal,
         splice::{Edit, Spliced},
@@ -31,6 +34,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Inspected {
     text: Bytes,
+    /// The API that is spoken.
+    pub(super) dialect: &'static Dialect,
+    /// The body is a form of this kind, and no JSON.
+    pub(super) form: Option<HeaderValue>,
     /// The model as the client calls it.
     pub(super) model: String,
     model_at: Range<usize>,
@@ -40,6 +47,8 @@ pub(super) struct Inspected {
     pub(super) max_tokens: Option<u64>,
     /// Whether the answer is to come in events.
     pub(super) stream: bool,
+    /// Whether the client wants vectors as base64 of their numbers.
+    pub(super) base64: bool,
     /// Whether the client asked for the usage of a stream.
     pub(super) asked_usage: bool,
     /// Makes the engine tell the usage.
@@ -51,8 +60,51 @@ pub(super) struct Inspected {
 // === impl Inspected ===
 
 impl Inspected {
-    /// Checks a body.
-    pub(super) fn new(text: Bytes) -> Result<Self, Refusal> {
+    /// Checks a body, of which the client says that it is of this kind.
+    pub(super) fn new(
+        text: Bytes,
+        dialect: &'static Dialect,
+        kind: Option<&HeaderValue>,
+    ) -> Result<Self, Refusal> {
+        match kind.filter(|kind| dialect.forms && form::is_form(kind)) {
+            Some(kind) => Self::of_form(text, dialect, kind),
+            None => Self::of_json(text, dialect),
+        }
+    }
+
+    fn of_form(
+        text: Bytes,
+        dialect: &'static Dialect,
+        kind: &HeaderValue,
+    ) -> Result<Self, Refusal> {
+        let fields = form::read(&text, kind)?;
+        let value = |at: &Range<usize>| text.get(at.clone()).unwrap_or_default();
+        let Some(model_at) = fields.model else {
+            return Err(
+                Refusal::new(Code::MissingField, "the form has no \"model\"").with_param("model"),
+            );
+        };
+        let model = String::from_utf8(value(&model_at).to_vec()).map_err(|_| {
+            Refusal::new(Code::InvalidRequest, "\"model\" is not UTF-8").with_param("model")
+        })?;
+        let stream = fields.stream.is_some_and(|at| value(&at) == b"true");
+        Ok(Self {
+            dialect,
+            form: Some(kind.clone()),
+            model,
+            model_at,
+            n: 1,
+            max_tokens: Some(0),
+            stream,
+            base64: false,
+            asked_usage: true,
+            ask_usage: None,
+            prompt_at: Vec::new(),
+            text,
+        })
+    }
+
+    fn of_json(text: Bytes, dialect: &'static Dialect) -> Result<Self, Refusal> {
         let json = str::from_utf8(&text).map_err(|error| {
             let at = error.valid_up_to();
             Refusal::new(
@@ -77,28 +129,45 @@ impl Inspected {
         let model: String = serde_json::from_str(model.get()).map_err(|_| {
             Refusal::new(Code::InvalidRequest, "\"model\" must be a text").with_param("model")
         })?;
-        let stream = members.stream.is_some_and(|raw| raw.get() == "true");
-        let (asked_usage, ask_usage) = if stream {
-            usage_edit(json, members.stream_options, model_at.end)?
-        } else {
-            (false, None)
+        let yields = dialect.yields;
+        let stream = yields.may_stream() && members.stream.is_some_and(|raw| raw.get() == "true");
+        let (asked_usage, ask_usage) = match dialect.stream {
+            Stream::Chunks if stream => usage_edit(json, members.stream_options, model_at.end)?,
+            // Usage is not told beside an answer's end, but in it.
+            Stream::Typed(_) => (true, None),
+            Stream::Chunks => (false, None),
         };
+        let base64 = members
+            .encoding_format
+            .is_some_and(|raw| raw.get() == "\"base64\"");
         Ok(Self {
+            dialect,
+            form: None,
             model,
             model_at,
             n: members
                 .n
                 .and_then(|raw| raw.get().parse().ok())
                 .unwrap_or(1),
-            max_tokens: members.max_tokens.and_then(|raw| raw.get().parse().ok()),
+            max_tokens: match yields {
+                Yields::Text => members.max_tokens.and_then(|raw| raw.get().parse().ok()),
+                Yields::Numbers | Yields::Count | Yields::Media => Some(0),
+            },
             stream,
+            base64: base64 && dialect.path == EMBEDDINGS,
             asked_usage,
             ask_usage,
-            prompt_at: [members.tools, members.system, members.turns]
-                .into_iter()
-                .flatten()
-                .map(|part| place(json, part))
-                .collect(),
+            prompt_at: [
+                members.tools,
+                members.system,
+                members.turns,
+                members.documents,
+            ]
+            .into_iter()
+            .filter(|_| yields != Yields::Count)
+            .flatten()
+            .map(|part| place(json, part))
+            .collect(),
             text,
         })
     }
@@ -125,7 +194,10 @@ impl Inspected {
         if !self.names(name) {
             edits.push(Edit {
                 range: self.model_at.clone(),
-                with: Bytes::from(format!("\"{name}\"")),
+                with: Bytes::from(match self.form {
+                    None => format!("\"{name}\""),
+                    Some(_) => name.to_string(),
+                }),
             });
         }
         edits.extend(self.ask_usage.clone());
@@ -136,6 +208,9 @@ impl Inspected {
     /// Whether the body names this model, and writes it as it is.
     fn names(&self, name: &ModelName) -> bool {
         let written = self.text.get(self.model_at.clone()).unwrap_or_default();
+        if self.form.is_some() {
+            return written == name.as_str().as_bytes();
+        }
         written
             .strip_prefix(b"\"")
             .and_then(|written| written.strip_suffix(b"\""))
@@ -222,8 +297,11 @@ struct Members<'a> {
     tools: Option<&'a RawValue>,
     /// The system prompt, where it stands apart from the turns.
     system: Option<&'a RawValue>,
-    /// Messages, a prompt, an input.
+    /// Messages, a prompt, an input, a query.
     turns: Option<&'a RawValue>,
+    /// What a query is compared with.
+    documents: Option<&'a RawValue>,
+    encoding_format: Option<&'a RawValue>,
     /// One of them that stands twice.
     twice: Option<&'static str>,
 }
@@ -244,6 +322,9 @@ enum Name {
     Messages,
     Prompt,
     Input,
+    Query,
+    Documents,
+    EncodingFormat,
     #[serde(other)]
     Other,
 }
@@ -297,8 +378,16 @@ impl<'de> Deserialize<'de> for Members<'de> {
                             members.system = Some(map.next_value()?);
                             continue;
                         }
-                        Name::Messages | Name::Prompt | Name::Input => {
+                        Name::Messages | Name::Prompt | Name::Input | Name::Query => {
                             members.turns = Some(map.next_value()?);
+                            continue;
+                        }
+                        Name::Documents => {
+                            members.documents = Some(map.next_value()?);
+                            continue;
+                        }
+                        Name::EncodingFormat => {
+                            members.encoding_format = Some(map.next_value()?);
                             continue;
                         }
                         Name::Other => {

@@ -1,7 +1,7 @@
 //! Finds a few members of a JSON object while its bytes go by, and builds nothing.
 //!
-//! An answer is passed on as it comes; only the places of `model`, `usage`, `choices` and `error` in the outermost
-//! object matter. [`Scanner`] tells them for any cut of the text into pieces. It does not check the text: what
+//! An answer is passed on as it comes; only the places of `model`, `usage`, `choices`, `error` and a few more in the
+//! outermost object matter. [`Scanner`] tells them for any cut of the text into pieces. It does not check the text: what
 //! an engine sends is passed on, right or wrong.
 
 use std::ops::Range;
@@ -15,6 +15,12 @@ pub(super) enum Member {
     Usage,
     Choices,
     Error,
+    /// What an event is.
+    Type,
+    /// The answer that an event of the Responses API is about.
+    Response,
+    /// The answer that an event of the Messages API begins.
+    Message,
 }
 
 /// An edge of such a member's value, as an index into the piece that was fed.
@@ -205,6 +211,9 @@ impl Key {
             b"usage" => Some(Member::Usage),
             b"choices" => Some(Member::Choices),
             b"error" => Some(Member::Error),
+            b"type" => Some(Member::Type),
+            b"response" => Some(Member::Response),
+            b"message" => Some(Member::Message),
             _ => None,
         }
     }

@@ -2,14 +2,14 @@
 
 use http::Method;
 
-use super::refusal::Refusal;
+use super::{dialect::Dialect, refusal::Refusal};
 use crate::error::Code;
 
 /// What a client asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Target {
-    /// An inference call, passed to an engine under the same path.
-    Inference(&'static str),
+    /// An inference call, passed to an engine.
+    Inference(&'static Dialect),
     /// The list of models.
     Models,
     /// One model.
@@ -30,16 +30,9 @@ impl Target {
             let message = "this is a gateway to models, not a proxy: it does not take CONNECT";
             return Err(Refusal::new(Code::MethodNotAllowed, message).with_allow("GET, HEAD, POST"));
         }
-        let (target, methods) = match path {
-            CHAT => (Self::Inference(CHAT), POST),
-            COMPLETIONS => (Self::Inference(COMPLETIONS), POST),
-            "/v1/models" => (Self::Models, GET),
-            "/healthz" => (Self::Health, GET),
-            "/readyz" => (Self::Ready, GET),
-            _ => match path.strip_prefix("/v1/models/").map(percent_decoded) {
-                Some(Some(name)) if !name.is_empty() => (Self::Model(name), GET),
-                _ => return Err(unknown(path)),
-            },
+        let (target, methods) = match Dialect::of(path) {
+            Some(dialect) => (Self::Inference(dialect), POST),
+            None => (Self::of_ours(path)?, GET),
         };
         let allowed = match methods {
             POST => method == Method::POST,
@@ -50,6 +43,19 @@ impl Target {
             return Err(Refusal::new(Code::MethodNotAllowed, message).with_allow(methods));
         }
         Ok(target)
+    }
+
+    /// What the gateway answers itself.
+    fn of_ours(path: &str) -> Result<Self, Refusal> {
+        Ok(match path {
+            "/v1/models" => Self::Models,
+            "/healthz" => Self::Health,
+            "/readyz" => Self::Ready,
+            _ => match path.strip_prefix("/v1/models/").map(percent_decoded) {
+                Some(Some(name)) if !name.is_empty() => Self::Model(name),
+                _ => return Err(unknown(path)),
+            },
+        })
     }
 }
 
@@ -78,8 +84,6 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-const CHAT: &str = "/v1/chat/completions";
-const COMPLETIONS: &str = "/v1/completions";
 const POST: &str = "POST";
 const GET: &str = "GET, HEAD";
 
@@ -112,7 +116,7 @@ mod tests {
         ] {
             assert_eq!(status(Method::GET, path), 404, "{path}");
         }
-        assert_eq!(status(Method::GET, CHAT), 405);
+        assert_eq!(status(Method::GET, "/v1/chat/completions"), 405);
         assert_eq!(status(Method::POST, "/v1/models"), 405);
         assert_eq!(Target::of(&Method::HEAD, "/readyz").unwrap(), Target::Ready);
     }

@@ -20,6 +20,7 @@
 //! An engine's own error keeps its status, message and `Retry-After`, and gets this shape.
 
 mod engine;
+mod shape;
 
 use std::{borrow::Cow, fmt::Write, time::Duration};
 
@@ -28,8 +29,9 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 pub(super) use self::engine::EngineError;
 use crate::{
-    api::openai::{ErrorBody, ErrorObject},
+    api::openai::ErrorObject,
     error::{Code, Retry},
+    gateway::dialect::ErrorShape,
     id::ModelName,
     route::{NoRoute, Waiting},
 };
@@ -166,14 +168,14 @@ impl Refusal {
         }
     }
 
-    /// The error as the last event of a stream.
-    pub(super) fn event(&self) -> Bytes {
-        Bytes::from(format!("data: {}\n\n", self.json()))
+    /// The error as the last event of a stream, behind so many events.
+    pub(super) fn event(&self, shape: ErrorShape, passed: u64) -> Bytes {
+        shape::event(self, shape, passed)
     }
 
     /// The error as an answer.
-    pub(super) fn response(&self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.json()));
+    pub(super) fn response(&self, shape: ErrorShape) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(shape::body(self, shape)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(
@@ -197,7 +199,7 @@ impl Refusal {
 
     /// The error as an answer goes over the wire, the last of its connection: for where hyper does not write.
     pub(super) fn last_words(&self) -> Bytes {
-        let response = self.response();
+        let response = self.response(ErrorShape::OpenAi);
         let mut text = format!("HTTP/1.1 {}\r\n", response.status());
         for (name, value) in response.headers() {
             // Headers of ours are plain text; writing to a text does not fail.
@@ -213,14 +215,6 @@ impl Refusal {
         let mut text = text.into_bytes();
         text.extend_from_slice(response.body());
         Bytes::from(text)
-    }
-
-    fn json(&self) -> String {
-        let body = ErrorBody {
-            error: self.object(),
-        };
-        // A struct of four texts has a JSON form.
-        serde_json::to_string(&body).unwrap_or_default()
     }
 }
 
@@ -293,14 +287,15 @@ mod tests {
     use super::*;
 
     fn header(refusal: &Refusal, name: &str) -> Option<String> {
-        let response = refusal.response();
+        let response = refusal.response(ErrorShape::OpenAi);
         Some(response.headers().get(name)?.to_str().unwrap().to_owned())
     }
 
     #[test]
     fn the_body_has_the_shape_that_sdks_read() {
         let refusal = Refusal::from(NoRoute::UnknownModel("x".into()));
-        let body: serde_json::Value = serde_json::from_slice(refusal.response().body()).unwrap();
+        let body: serde_json::Value =
+            serde_json::from_slice(refusal.response(ErrorShape::OpenAi).body()).unwrap();
         let expected = serde_json::json!({"error": {
             "message": "the model \"x\" does not exist",
             "type": "invalid_request_error",
@@ -309,9 +304,12 @@ mod tests {
         }});
         assert_eq!(body, expected);
         assert_eq!(refusal.status(), 404);
-        let body = refusal.response().into_body();
+        let body = refusal.response(ErrorShape::OpenAi).into_body();
         let text = str::from_utf8(&body).unwrap();
-        assert_eq!(refusal.event(), format!("data: {text}\n\n"));
+        assert_eq!(
+            refusal.event(ErrorShape::OpenAi, 3),
+            format!("data: {text}\n\n")
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Stage 9, respond: the answer as the client gets it.
 
 mod body;
+mod edited;
 mod progress;
 mod unary;
+mod vectors;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -13,7 +15,9 @@ pub(super) use self::{
     progress::Work,
     unary::{UnaryBounds, unary},
 };
-use super::{account::Account, bulletin::Told, feed::Feed, idle::Idle, refusal::Refusal};
+use super::{
+    account::Account, bulletin::Told, dialect::ErrorShape, feed::Feed, idle::Idle, refusal::Refusal,
+};
 
 /// A stream that has begun.
 pub(super) fn stream(
@@ -28,11 +32,11 @@ pub(super) fn stream(
 /// A stream that begins with comments on how far its work is, and goes on with what comes of that.
 pub(super) fn progress(
     work: Work,
-    told: Told,
+    (told, shape): (Told, ErrorShape),
     interval: std::time::Duration,
     cut: tokio_util::sync::WaitForCancellationFutureOwned,
 ) -> Response<AnswerBody> {
-    let stream = ProgressStream::new(work, told, interval, cut);
+    let stream = ProgressStream::new(work, (told, shape), interval, cut);
     events(AnswerBody::Progress(Box::new(stream)))
 }
 
@@ -60,7 +64,7 @@ pub(super) fn json(status: StatusCode, value: &impl serde::Serialize) -> Respons
     response
 }
 
-/// A refusal as an answer.
-pub(super) fn refuse(refusal: &Refusal) -> Response<AnswerBody> {
-    refusal.response().map(AnswerBody::whole)
+/// A refusal as an answer of this API.
+pub(super) fn refuse(refusal: &Refusal, shape: ErrorShape) -> Response<AnswerBody> {
+    refusal.response(shape).map(AnswerBody::whole)
 }

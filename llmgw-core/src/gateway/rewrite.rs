@@ -5,12 +5,16 @@
 //! for it all the same, so the chunk that has only usage is dropped, and a `usage` beside content (llama.cpp's
 //! `/v1/completions` writes one unasked) is cut out.
 
+mod typed;
+
 use std::{ops::Range, sync::LazyLock};
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 
+pub(super) use self::typed::{Ending, Part};
 use super::{
+    dialect::{Dialect, Stream},
     json::{Mark, Member, Scanner, cut_range},
     sse::{Payload, payload},
 };
@@ -29,6 +33,7 @@ pub(super) struct EventRewriter {
     /// The name that the client asked for, in quotes.
     model: Bytes,
     strip_usage: bool,
+    dialect: &'static Dialect,
 }
 
 /// What an event was.
@@ -42,6 +47,8 @@ pub(super) enum Seen {
     Usage(Bytes),
     /// A piece of the answer.
     Content(Content),
+    /// An event that says its type.
+    Part(Part),
     /// The engine's error.
     Error(Bytes),
     /// `[DONE]`
@@ -80,6 +87,10 @@ struct Places {
     usage: Range<usize>,
     choices: Range<usize>,
     error: Range<usize>,
+    /// The value of `type`.
+    kind: Range<usize>,
+    response: Range<usize>,
+    message: Range<usize>,
     /// Objects among the choices.
     count: u64,
 }
@@ -87,9 +98,18 @@ struct Places {
 // === impl EventRewriter ===
 
 impl EventRewriter {
-    pub(super) fn new(model: &str, strip_usage: bool) -> Self {
-        let model = quoted(model);
-        Self { model, strip_usage }
+    /// For streams of this API.
+    pub(super) fn new(dialect: &'static Dialect, model: &str, strip_usage: bool) -> Self {
+        Self {
+            model: quoted(model),
+            strip_usage,
+            dialect,
+        }
+    }
+
+    /// The API of the stream.
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        self.dialect
     }
 
     /// Passes an event on, as the client should see it. `[DONE]` and errors are told, not passed on.
@@ -106,7 +126,13 @@ impl EventRewriter {
             |range: &Range<usize>| event.slice(data.start + range.start..data.start + range.end);
         let text = event.get(data.clone()).unwrap_or_default();
         if text.trim_ascii() == b"[DONE]" {
-            return Seen::Done;
+            return match self.dialect.stream {
+                Stream::Typed(typed) if !typed.done => Seen::Other,
+                Stream::Chunks | Stream::Typed(_) => Seen::Done,
+            };
+        }
+        if let Stream::Typed(typed) = self.dialect.stream {
+            return self.typed_event(typed, event, data, out);
         }
         let places = Places::find(text);
         if is_told(text, &places.error) {
@@ -137,22 +163,7 @@ impl EventRewriter {
             (false, Some(usage)) => Seen::Usage(usage),
             (false, None) => Seen::Other,
         };
-        if edits.iter().all(|(range, _)| range.is_empty()) {
-            out.push(event);
-        } else {
-            edits.sort_by_key(|(range, _)| range.start);
-            let mut from = 0;
-            for (range, with) in edits.iter().filter(|(range, _)| !range.is_empty()) {
-                out.extend(
-                    event
-                        .get(from..data.start + range.start)
-                        .unwrap_or_default(),
-                );
-                out.extend(with);
-                from = data.start + range.end;
-            }
-            out.extend(event.get(from..).unwrap_or_default());
-        }
+        splice(event, data.start, edits, out);
         seen
     }
 }
@@ -245,6 +256,9 @@ impl Places {
             Member::Usage => &mut self.usage,
             Member::Choices => &mut self.choices,
             Member::Error => &mut self.error,
+            Member::Type => &mut self.kind,
+            Member::Response => &mut self.response,
+            Member::Message => &mut self.message,
         }
     }
 }
@@ -286,6 +300,22 @@ impl Output {
             self.joined.split().freeze()
         }
     }
+}
+
+/// Passes an event on with what is to be changed in its data, which begin at `data`; an empty range is no change.
+fn splice(event: Bytes, data: usize, mut edits: [(Range<usize>, &[u8]); 2], out: &mut Output) {
+    if edits.iter().all(|(range, _)| range.is_empty()) {
+        out.push(event);
+        return;
+    }
+    edits.sort_by_key(|(range, _)| range.start);
+    let mut from = 0;
+    for (range, with) in edits.iter().filter(|(range, _)| !range.is_empty()) {
+        out.extend(event.get(from..data + range.start).unwrap_or_default());
+        out.extend(with);
+        from = data + range.end;
+    }
+    out.extend(event.get(from..).unwrap_or_default());
 }
 
 fn quoted(model: &str) -> Bytes {

@@ -29,7 +29,6 @@ use crate::{error::Code, metrics::Stage, route::ModelRoute};
 #[derive(Debug)]
 pub(super) struct Serving {
     shared: Arc<Shared>,
-    path: &'static str,
     /// What the engine gets of the client's headers, and of ours.
     headers: HeaderMap,
     asked: Inspected,
@@ -45,7 +44,6 @@ pub(super) struct Serving {
 impl Serving {
     pub(super) fn new(
         shared: &Arc<Shared>,
-        path: &'static str,
         client: &HeaderMap,
         asked: Inspected,
         (caller, route): (Caller, Arc<ModelRoute>),
@@ -54,8 +52,7 @@ impl Serving {
     ) -> Self {
         Self {
             shared: Arc::clone(shared),
-            path,
-            headers: Outgoing::headers(client, &trail),
+            headers: Outgoing::headers(client, asked.form.as_ref(), &trail),
             asked,
             caller,
             route,
@@ -87,6 +84,7 @@ impl Serving {
         self.bulletin = bulletin;
         let mut waits = told.clone();
         let cut = self.shared.cut.clone().cancelled_owned();
+        let shape = self.asked.dialect.errors;
         let mut work = Box::pin(self.run());
         tokio::select! {
             biased;
@@ -99,7 +97,7 @@ impl Serving {
         }
         Ok(respond::progress(
             Box::pin(async move { work.await.1 }),
-            told,
+            (told, shape),
             interval,
             cut,
         ))
@@ -119,7 +117,7 @@ impl Serving {
         match answer {
             Answer::Unary(head, exchange) => {
                 let bounds = config.unary_bounds();
-                respond::unary(*head, exchange, &asked.model, account, bounds, cut).await
+                respond::unary(*head, exchange, asked, account, bounds, cut).await
             }
             Answer::Events(feed) => {
                 let idle = Idle::new(config.idle_timeout);
@@ -174,7 +172,6 @@ impl Serving {
     ) -> Result<Answer, Refusal> {
         let Self {
             shared,
-            path,
             headers,
             asked,
             trail,
@@ -204,7 +201,7 @@ impl Serving {
         account.overhead.enter(Stage::Pick);
         // 6. pick, and 7. forward: again with another pick, where that can help
         let outgoing = Outgoing {
-            path,
+            dialect: asked.dialect,
             headers,
             body: asked.for_engine(&route.name),
             strip_usage: !asked.asked_usage,

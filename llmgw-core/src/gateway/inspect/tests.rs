@@ -4,15 +4,23 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn inspect(text: Bytes) -> Result<Inspected, Refusal> {
+    inspect_for("/v1/chat/completions", text)
+}
+
+fn inspect_for(path: &str, text: Bytes) -> Result<Inspected, Refusal> {
+    Inspected::new(text, Dialect::of(path).unwrap(), None)
+}
+
 async fn edited(text: &str, name: &str) -> String {
-    let inspected = Inspected::new(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+    let inspected = inspect(Bytes::copy_from_slice(text.as_bytes())).unwrap();
     let spliced = inspected.for_engine(&name.parse().unwrap());
     let sent = spliced.collect().await.unwrap().to_bytes();
     String::from_utf8(sent.to_vec()).unwrap()
 }
 
 fn refused(text: &[u8]) -> (String, String) {
-    let refusal = Inspected::new(Bytes::copy_from_slice(text)).unwrap_err();
+    let refusal = inspect(Bytes::copy_from_slice(text)).unwrap_err();
     let object = refusal.object();
     (object.code.unwrap(), object.message)
 }
@@ -59,7 +67,7 @@ async fn a_stream_asks_for_usage_whatever_stood_there() {
             edited(&text, "a").await,
             format!("{{\"model\":\"a\"{expected},\"stream\":true}}")
         );
-        let inspected = Inspected::new(text.into()).unwrap();
+        let inspected = inspect(text.into()).unwrap();
         assert!(!inspected.asked_usage);
     }
 }
@@ -68,7 +76,7 @@ async fn a_stream_asks_for_usage_whatever_stood_there() {
 async fn a_stream_that_asked_for_usage_is_left_alone() {
     let text = r#"{"stream_options":{"include_usage":true},"stream":true,"model":"a"}"#;
     assert_eq!(edited(text, "a").await, text);
-    assert!(Inspected::new(text.into()).unwrap().asked_usage);
+    assert!(inspect(text.into()).unwrap().asked_usage);
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn stream_options_of_which_nobody_can_say_what_they_ask_for_are_refused() {
         ),
     ] {
         let text = format!("{{\"model\":\"a\",\"stream\":true,{options}}}");
-        let refusal = Inspected::new(text.into()).unwrap_err();
+        let refusal = inspect(text.into()).unwrap_err();
         let object = refusal.object();
         assert_eq!(refusal.status(), 400, "{options}");
         assert_eq!(object.kind, "invalid_request_error", "{options}");
@@ -170,7 +178,7 @@ fn a_member_that_counts_stands_once() {
         assert_eq!(code, "invalid_request");
         assert!(message.contains("stands twice"), "{message}");
     }
-    assert!(Inspected::new(r#"{"model":"a","x":1,"x":2}"#.into()).is_ok());
+    assert!(inspect(r#"{"model":"a","x":1,"x":2}"#.into()).is_ok());
 }
 
 /// The members of an object in any order: most often a stream with options, once or twice, of any kind.
@@ -278,7 +286,7 @@ proptest! {
         written.insert(members.len() / 2, "\"model\" : \"asked\"".to_owned());
         let text = format!("{{ {} }}", written.join(" ,\n"));
         // Only what stands twice or is of the wrong kind is refused.
-        if let Ok(inspected) = Inspected::new(text.clone().into()) {
+        if let Ok(inspected) = inspect(text.clone().into()) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let sent = runtime.block_on(edited(&text, "served"));
             let sent: Value = serde_json::from_str(&sent).unwrap();
@@ -295,6 +303,76 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_accepted_without_a_panic(text in any::<Vec<u8>>()) {
-        let _either = Inspected::new(text.into());
+        let _either = inspect(text.into());
     }
+}
+
+#[tokio::test]
+async fn the_apis_that_tell_usage_by_themselves_are_not_asked_for_it() {
+    let text = r#"{"model":"a","stream":true,"input":"b","max_output_tokens":7}"#;
+    for path in ["/v1/responses", "/v1/messages"] {
+        let inspected = inspect_for(path, text.into()).unwrap();
+        assert!(inspected.stream && inspected.asked_usage, "{path}");
+        let sent = inspected.for_engine(&"a".parse().unwrap());
+        assert_eq!(sent.collect().await.unwrap().to_bytes(), text);
+        assert_eq!(inspected.max_tokens, Some(7));
+    }
+    let vectors = inspect_for("/v1/embeddings", text.into()).unwrap();
+    assert!(
+        !vectors.stream && vectors.max_tokens == Some(0),
+        "it makes no tokens"
+    );
+}
+
+#[test]
+fn only_embeddings_come_in_base64_and_only_when_asked_so() {
+    let base64 = |path: &str, text: &str| inspect_for(path, text.to_owned().into()).unwrap().base64;
+    let asked = r#"{"model":"a","encoding_format":"base64","input":["b"]}"#;
+    assert!(base64("/v1/embeddings", asked));
+    assert!(!base64("/v1/rerank", asked));
+    assert!(!base64(
+        "/v1/embeddings",
+        r#"{"model":"a","encoding_format":"float"}"#
+    ));
+    assert!(!base64("/v1/embeddings", r#"{"model":"a"}"#));
+}
+
+#[test]
+fn the_documents_of_a_query_are_part_of_the_prompt_and_nothing_is_of_a_count() {
+    let text = format!(
+        r#"{{"model":"a","query":"q","documents":["{}"]}}"#,
+        "d".repeat(400)
+    );
+    let tokens = |path: &str| {
+        inspect_for(path, text.clone().into())
+            .unwrap()
+            .prompt_tokens()
+    };
+    assert!(tokens("/v1/rerank") >= 100);
+    assert_eq!(tokens("/v1/messages/count_tokens"), 0);
+}
+
+#[tokio::test]
+async fn the_model_of_a_form_is_replaced_where_it_stands() {
+    let kind = HeaderValue::from_static("multipart/form-data; boundary=b");
+    let form = |model: &str| {
+        format!(
+            "--b\r\ncontent-disposition: form-data; name=\"file\"\r\n\r\n\u{0}name=\"model\"\r\n--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\n{model}\r\n--b--\r\n"
+        )
+    };
+    let dialect = Dialect::of("/v1/audio/transcriptions").unwrap();
+    let read = |text: String| Inspected::new(text.into(), dialect, Some(&kind));
+    let inspected = read(form("alias")).unwrap();
+    assert_eq!(
+        (inspected.model.as_str(), inspected.stream),
+        ("alias", false)
+    );
+    let sent = inspected.for_engine(&"org/real".parse().unwrap());
+    assert_eq!(sent.collect().await.unwrap().to_bytes(), form("org/real"));
+    let none = read("--b--".into()).unwrap_err().object();
+    assert_eq!(none.code.as_deref(), Some("missing_field"));
+    // An API that takes no forms reads JSON, whatever the client calls it.
+    let chat = Dialect::of("/v1/chat/completions").unwrap();
+    let refusal = Inspected::new(form("a").into(), chat, Some(&kind)).unwrap_err();
+    assert_eq!(refusal.object().code.as_deref(), Some("invalid_json"));
 }

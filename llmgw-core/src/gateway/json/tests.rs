@@ -35,6 +35,9 @@ fn name(member: Member) -> &'static str {
         Member::Usage => "usage",
         Member::Choices => "choices",
         Member::Error => "error",
+        Member::Type => "type",
+        Member::Response => "response",
+        Member::Message => "message",
     }
 }
 
@@ -58,6 +61,9 @@ fn json() -> impl Strategy<Value = Value> {
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("model".to_owned()),
+        Just("response".to_owned()),
+        Just("message".to_owned()),
+        Just("type".to_owned()),
         Just("usage".to_owned()),
         Just("choices".to_owned()),
         Just("error".to_owned()),
@@ -83,7 +89,7 @@ proptest! {
         text in object(), cuts in prop::collection::vec(any::<usize>(), 0..12),
     ) {
         let parsed: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
-        let mut expected: Vec<(&str, &str)> = ["model", "usage", "choices", "error"]
+        let mut expected: Vec<(&str, &str)> = ["model", "usage", "choices", "error", "type", "response", "message"]
             .into_iter()
             .filter_map(|key| parsed.get(key).map(|raw| (key, raw.get())))
             .collect();

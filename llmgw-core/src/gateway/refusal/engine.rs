@@ -87,6 +87,33 @@ impl From<EngineError<'_>> for Refusal {
     }
 }
 
+// === impl EngineError ===
+
+impl EngineError<'_> {
+    /// The same as an answer to a call to this path, which the engine may not have.
+    pub(in crate::gateway) fn for_path(self, path: &'static str) -> Refusal {
+        if !self.lacks_path() {
+            return self.into();
+        }
+        let message = format!("the engine of this model has no {path}");
+        Refusal::new(Code::UnknownUrl, message)
+    }
+
+    /// Whether the engine doesn't know the path, as each engine says so.
+    pub(in crate::gateway) fn lacks_path(&self) -> bool {
+        match self.status {
+            Some(StatusCode::METHOD_NOT_ALLOWED) => return true,
+            Some(StatusCode::NOT_FOUND) => {}
+            _ => return false,
+        }
+        Parts::read(self.body).message.is_none_or(|message| {
+            let message = message.to_lowercase();
+            let is_short = message.len() <= NOT_FOUND && !message.contains("model");
+            message.starts_with('<') || (is_short && message.contains("not found"))
+        })
+    }
+}
+
 // === impl Parts ===
 
 impl Parts {
@@ -134,12 +161,15 @@ fn slug(kind: &str) -> String {
 
 /// What clients are told to wait for a load whose length nobody knows.
 const LOADING_PAUSE: u32 = 2;
+/// A message that says no more than that.
+const NOT_FOUND: usize = 24;
 /// Longer texts are pages, not messages.
 const MESSAGE: usize = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::dialect::ErrorShape;
 
     fn read(status: u16, body: &str) -> (u16, String, String, String) {
         let refusal = Refusal::from(EngineError {
@@ -190,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_lacks_a_path_is_told_from_one_that_lacks_a_model() {
+        let told = |status: u16, body: &str| {
+            let error = EngineError {
+                status: Some(StatusCode::from_u16(status).unwrap()),
+                headers: None,
+                body: body.as_bytes(),
+            };
+            error.for_path("/v1/rerank").object().message
+        };
+        let lacks = "the engine of this model has no /v1/rerank";
+        let llamacpp =
+            r#"{"error":{"message":"File Not Found","type":"not_found_error","code":404}}"#;
+        for body in [
+            llamacpp,
+            r#"{"detail":"Not Found"}"#,
+            "<html>",
+            "",
+            "404 page not found",
+        ] {
+            assert_eq!(told(404, body), lacks, "{body}");
+        }
+        assert_eq!(told(405, r#"{"detail":"Method Not Allowed"}"#), lacks);
+        let model = r#"{"error":{"message":"The model `m` does not exist.","code":404}}"#;
+        assert_eq!(told(404, model), "The model `m` does not exist.");
+        assert_ne!(told(500, llamacpp), lacks);
+    }
+
+    #[test]
     fn an_error_in_an_event_has_the_status_that_it_names() {
         let status = |body: &str| {
             Refusal::from(EngineError {
@@ -215,7 +273,7 @@ mod tests {
                 headers: Some(&headers),
                 body: b"",
             });
-            let response = refusal.response();
+            let response = refusal.response(ErrorShape::OpenAi);
             Some(
                 response
                     .headers()

@@ -19,7 +19,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::AnswerBody;
 use crate::{
     error::Code,
-    gateway::{bulletin::Told, refusal::Refusal},
+    gateway::{bulletin::Told, dialect::ErrorShape, refusal::Refusal},
 };
 
 /// What is waited for: the answer or its beginning.
@@ -30,6 +30,7 @@ pub(in crate::gateway) type Work =
 pub(in crate::gateway) struct ProgressStream {
     work: Work,
     told: Told,
+    shape: ErrorShape,
     interval: Duration,
     tick: Interval,
     /// The last comment, and when it was made.
@@ -51,7 +52,7 @@ pub(super) enum Next {
 impl ProgressStream {
     pub(super) fn new(
         work: Work,
-        told: Told,
+        (told, shape): (Told, ErrorShape),
         interval: Duration,
         cut: WaitForCancellationFutureOwned,
     ) -> Self {
@@ -60,6 +61,7 @@ impl ProgressStream {
         Self {
             work,
             told,
+            shape,
             interval,
             tick,
             last: String::new(),
@@ -70,10 +72,10 @@ impl ProgressStream {
 
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         if let Poll::Ready(answered) = self.work.as_mut().poll(cx) {
-            return Poll::Ready(Next::Body(rest(answered)));
+            return Poll::Ready(Next::Body(rest(answered, self.shape)));
         }
         if self.cut.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Next::Body(rest(Err(Refusal::shutting_down()))));
+            return Poll::Ready(Next::Body(rest(Err(Refusal::shutting_down()), self.shape)));
         }
         while self.tick.poll_tick(cx).is_ready() {
             if let Some(comment) = self.comment() {
@@ -106,7 +108,7 @@ impl fmt::Debug for ProgressStream {
 }
 
 /// The rest of a stream that has begun already.
-fn rest(answered: Result<Response<AnswerBody>, Refusal>) -> AnswerBody {
+fn rest(answered: Result<Response<AnswerBody>, Refusal>, shape: ErrorShape) -> AnswerBody {
     let refusal = match answered.map(Response::into_body) {
         Ok(body @ (AnswerBody::Events(_) | AnswerBody::Progress(_))) => return body,
         Ok(AnswerBody::Whole(_) | AnswerBody::Rest(_)) => {
@@ -115,7 +117,7 @@ fn rest(answered: Result<Response<AnswerBody>, Refusal>) -> AnswerBody {
         }
         Err(refusal) => refusal,
     };
-    AnswerBody::whole(refusal.event())
+    AnswerBody::whole(refusal.event(shape, 0))
 }
 
 /// How often it is looked whether there is something new.

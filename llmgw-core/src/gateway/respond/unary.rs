@@ -12,14 +12,16 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, response};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::{AnswerBody, body::Broken};
+use super::{AnswerBody, body::Broken, edited::Edited};
 use crate::{
     error::{Chain, Code},
     gateway::{
         account::Account,
+        dialect::Yields,
         idle::Idle,
+        inspect::Inspected,
         refusal::{EngineError, Refusal},
-        rewrite::{AnswerRewriter, Output},
+        rewrite::Output,
         wire::Exchange,
     },
     metrics::Stage,
@@ -38,7 +40,7 @@ pub(in crate::gateway) struct UnaryBounds {
 /// The part of a long answer that was not passed on yet.
 pub(in crate::gateway) struct Rest {
     exchange: Exchange,
-    rewriter: Option<AnswerRewriter>,
+    rewriter: Option<Edited>,
     /// Choices that are in the account.
     counted: u64,
     out: Output,
@@ -51,27 +53,37 @@ pub(in crate::gateway) struct Rest {
 pub(in crate::gateway) async fn unary(
     head: response::Parts,
     mut exchange: Exchange,
-    model: &str,
+    asked: &Inspected,
     account: &mut Option<Account>,
     bounds: UnaryBounds,
     cut: WaitForCancellationFutureOwned,
 ) -> Result<Response<AnswerBody>, Refusal> {
     let mut idle = Idle::new(bounds.idle);
     if !head.status.is_success() {
-        return Err(engine_error(&head, &mut exchange, &mut idle, account.as_mut()).await);
+        let path = asked.dialect.path;
+        return Err(engine_error(&head, path, &mut exchange, &mut idle, account.as_mut()).await);
     }
-    let mut rewriter = AnswerRewriter::new(model);
+    let yields = asked.dialect.yields;
+    let mut rewriter = Edited::new(asked, &head);
+    // What is heard or seen as it comes is not held.
+    let hold = if rewriter.is_json() { bounds.hold } else { 0 };
     let mut out = Output::default();
     let mut whole = false;
-    while !whole && out.len() <= bounds.hold {
+    while !whole && out.len() <= hold {
         match poll_fn(|cx| poll_piece(&mut exchange, &mut idle, account.as_mut(), cx)).await? {
             Some(piece) => rewriter.feed(piece, &mut out),
             None => whole = true,
         }
     }
-    let counted = rewriter.choices().max(1);
+    let counted = match yields.is_text() {
+        true => rewriter.choices().max(1),
+        false => 0,
+    };
     if let Some(account) = account {
         account.content(counted);
+        if yields == Yields::Numbers {
+            account.guess_prompt(asked.prompt_tokens());
+        }
     }
     let body = if whole {
         if let (Some(account), Some(usage)) = (account, rewriter.into_usage()) {
@@ -103,6 +115,7 @@ pub(in crate::gateway) async fn unary(
 /// Reads an engine's error, a bounded part of it, and puts it into the shape that clients read.
 async fn engine_error(
     head: &response::Parts,
+    path: &'static str,
     exchange: &mut Exchange,
     idle: &mut Idle,
     mut account: Option<&mut Account>,
@@ -120,7 +133,7 @@ async fn engine_error(
         headers: Some(&head.headers),
         body: &body.take(),
     }
-    .into()
+    .for_path(path)
 }
 
 fn poll_piece(
@@ -176,14 +189,18 @@ impl Rest {
             match piece {
                 Ok(Some(piece)) => {
                     rewriter.feed(piece, &mut self.out);
-                    let more = rewriter.choices().saturating_sub(self.counted);
+                    let more = match self.counted {
+                        // An answer in no tokens.
+                        0 => 0,
+                        counted => rewriter.choices().saturating_sub(counted),
+                    };
                     self.counted += more;
                     if let Some(account) = &mut self.account {
                         account.content(more);
                     }
                 }
                 Ok(None) => {
-                    let usage = self.rewriter.take().and_then(AnswerRewriter::into_usage);
+                    let usage = self.rewriter.take().and_then(Edited::into_usage);
                     self.close(usage, StatusCode::OK);
                 }
                 Err(refusal) => {

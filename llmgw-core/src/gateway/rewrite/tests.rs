@@ -2,9 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn chat() -> &'static Dialect {
+    Dialect::of("/v1/chat/completions").unwrap()
+}
+
 fn rewritten(strip: bool, event: &str) -> (String, Seen) {
     let mut out = Output::default();
-    let rewriter = EventRewriter::new("asked", strip);
+    let rewriter = EventRewriter::new(chat(), "asked", strip);
     let seen = rewriter.event(Bytes::copy_from_slice(event.as_bytes()), &mut out);
     (String::from_utf8(out.take().to_vec()).unwrap(), seen)
 }
@@ -53,7 +57,7 @@ fn the_chunk_of_usage_alone_is_dropped_only_when_nobody_asked() {
 fn an_event_that_needs_no_edit_is_not_copied() {
     let event = Bytes::from_static(b"data: {\"model\":\"asked\",\"choices\":[1]}\n\n");
     let mut out = Output::default();
-    EventRewriter::new("asked", true).event(event.clone(), &mut out);
+    EventRewriter::new(chat(), "asked", true).event(event.clone(), &mut out);
     assert_eq!(out.take().as_ptr(), event.as_ptr());
 }
 
@@ -126,4 +130,112 @@ proptest! {
             serde_json::from_slice(&rewriter.into_usage().unwrap()).unwrap();
         prop_assert_eq!(&usage["prompt_tokens"], 7);
     }
+}
+
+fn typed(path: &str, event: &str) -> (String, Seen) {
+    let dialect = Dialect::of(path).unwrap();
+    let mut out = Output::default();
+    let seen = EventRewriter::new(dialect, "asked", true)
+        .event(Bytes::copy_from_slice(event.as_bytes()), &mut out);
+    (String::from_utf8(out.take().to_vec()).unwrap(), seen)
+}
+
+fn part(path: &str, event: &str) -> Part {
+    match typed(path, event).1 {
+        Seen::Part(part) => part,
+        seen => panic!("{event} was {seen:?}"),
+    }
+}
+
+#[test]
+fn the_name_and_the_usage_are_found_within_what_an_event_is_about() {
+    let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"model\":\"m\",\"usage\":{\"input_tokens\":1}}}\n\n";
+    let (text, seen) = typed("/v1/messages", start);
+    assert_eq!(text, start.replace("\"m\"", "\"asked\""));
+    let usage = Some(Bytes::from_static(b"{\"input_tokens\":1}"));
+    let expected = Part {
+        usage,
+        ..Part::default()
+    };
+    assert_eq!(seen, Seen::Part(expected));
+
+    let end = "event: response.completed\ndata: { \"response\" : {\"output\":[{\"model\":\"inner\"}],\"usage\": {\"a\":1} ,\"model\" : \"m\"},\"type\":\"response.completed\"}\n\n";
+    let (text, seen) = typed("/v1/responses", end);
+    assert_eq!(text, end.replace("\"m\"", "\"asked\""));
+    let expected = Part {
+        pieces: 0,
+        usage: Some(Bytes::from_static(b"{\"a\":1}")),
+        end: Some(Ending::Whole),
+    };
+    assert_eq!(seen, Seen::Part(expected));
+}
+
+#[test]
+fn a_typed_stream_says_itself_what_is_content_and_what_is_the_end() {
+    let event = |kind: &str| format!("event: x\ndata: {{\"type\":\"{kind}\",\"delta\":\"a\"}}\n\n");
+    for (path, kind, pieces, end) in [
+        ("/v1/responses", "response.created", 0, None),
+        ("/v1/responses", "response.output_text.delta", 1, None),
+        (
+            "/v1/responses",
+            "response.function_call_arguments.delta",
+            1,
+            None,
+        ),
+        ("/v1/responses", "response.output_text.done", 0, None),
+        (
+            "/v1/responses",
+            "response.incomplete",
+            0,
+            Some(Ending::Whole),
+        ),
+        ("/v1/responses", "response.failed", 0, Some(Ending::Failed)),
+        ("/v1/messages", "ping", 0, None),
+        ("/v1/messages", "content_block_delta", 1, None),
+        ("/v1/messages", "message_delta", 0, None),
+        ("/v1/messages", "message_stop", 0, Some(Ending::Whole)),
+        ("/v1/audio/transcriptions", "transcript.text.delta", 1, None),
+        (
+            "/v1/audio/speech",
+            "speech.audio.done",
+            0,
+            Some(Ending::Whole),
+        ),
+        (
+            "/v1/images/edits",
+            "image_edit.completed",
+            0,
+            Some(Ending::Whole),
+        ),
+    ] {
+        let (text, _) = typed(path, &event(kind));
+        assert_eq!(text, event(kind), "it passes as it is");
+        let part = part(path, &event(kind));
+        assert_eq!((part.pieces, part.end), (pieces, end), "{kind}");
+    }
+}
+
+#[test]
+fn errors_in_a_typed_stream_are_told_and_not_passed() {
+    for error in [
+        r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#,
+        r#"{"type":"error","code":"c","message":"m"}"#,
+        r#"{"error":{"code":500,"message":"m"}}"#,
+    ] {
+        let (text, seen) = typed("/v1/messages", &format!("event: error\ndata: {error}\n\n"));
+        assert_eq!(
+            (text.as_str(), seen),
+            ("", Seen::Error(Bytes::copy_from_slice(error.as_bytes())))
+        );
+    }
+    // A response that failed has an error, and is the API's own word for it.
+    let failed = r#"{"type":"response.failed","response":{"error":{"message":"m"}}}"#;
+    let failed = part("/v1/responses", &format!("data: {failed}\n\n"));
+    assert_eq!(failed.end, Some(Ending::Failed));
+    let done = "data: [DONE]\n\n";
+    assert_eq!(typed("/v1/responses", done), (String::new(), Seen::Other));
+    assert_eq!(
+        typed("/v1/audio/transcriptions", done),
+        (String::new(), Seen::Done)
+    );
 }

@@ -142,6 +142,7 @@ impl ServerArgs {
             queue: settings.queue,
             policy: settings.policy,
             weights: settings.weights,
+            guard: settings.guard,
             models: settings.models,
             releases: (self.releases != NO_RELEASES).then_some(self.releases),
             settle,

@@ -10,9 +10,12 @@ use std::{
 
 use llmgw_core::{
     clock::{Clock, SystemClock},
-    cluster::{catalog::Model, engine::WantedEngine, pool::Pools, weights::WeightsOrders},
+    cluster::{
+        catalog::Model, engine::WantedEngine, guard::Policy, pool::Pools, weights::WeightsOrders,
+    },
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable, UsageSpool},
+    guard::Guard,
     id::{ModelName, ReplicaId},
     keys::HashingKey,
     store::{self, Epoch, Store},
@@ -67,6 +70,8 @@ pub struct ServerConfig {
     pub policy: PolicyName,
     /// What is said of weights.
     pub weights: WeightsSettings,
+    /// What prompts and answers are checked by; the baseline when absent.
+    pub guard: Option<Policy>,
     /// The list of releases that engines come from; absent when nothing is looked up.
     pub releases: Option<String>,
     /// How long to listen for agents that ran on before anything is placed.
@@ -138,6 +143,7 @@ impl ServerConfig {
             queue,
             policy,
             weights,
+            guard: guard_policy,
             releases,
             settle,
         } = self;
@@ -203,8 +209,18 @@ impl ServerConfig {
 
         handle.reload_keys().await.map_err(Fault::Store)?;
         let spool = open_spool(&data).await?;
+        let guard = Arc::new(Guard::default());
+        if let Some(policy) = guard_policy {
+            guard
+                .replace_policy(policy)
+                .map_err(|error| Fault::Settings {
+                    origin: "the settings".to_owned(),
+                    problem: error.to_string(),
+                    hint: error.hint,
+                })?;
+        }
         let gateway = build_gateway(
-            &handle,
+            (&handle, guard),
             hashing_key.clone(),
             store,
             spool,
@@ -460,7 +476,7 @@ async fn open_spool(data: &DataDir) -> Result<UsageSpool, Fault> {
 }
 
 fn build_gateway(
-    handle: &ControllerHandle,
+    (handle, guard): (&ControllerHandle, Arc<Guard>),
     hashing_key: HashingKey,
     store: Arc<dyn Store>,
     spool: UsageSpool,
@@ -474,6 +490,7 @@ fn build_gateway(
         prices: handle.prices(),
         hashing_key,
         activation,
+        guard,
         store,
         spool: Some(spool),
         clock,

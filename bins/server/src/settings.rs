@@ -14,6 +14,7 @@
 //! scaling: {min_residency: 1m}
 //! queue: {max_total: 2048}
 //! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
+//! guard: {rules: [{name: secrets, pii: [secret], action: redact}]}
 //! ```
 
 use std::{
@@ -27,6 +28,7 @@ use llmgw_core::{
     cluster::{
         catalog::{DefinitionError, Model, ModelDefinition, OneOrMany, ProfileDefinition},
         engine::{EngineSource, KNOWN_ENGINES, WantedEngine},
+        guard::{Policy, PolicyDefinition},
         pool::{Labels, Pools},
         weights::{HubToken, Source, split_digest},
     },
@@ -50,6 +52,7 @@ use crate::{data_dir::read_small, fault::Fault, weights::WeightsSettings};
 
 mod demand;
 mod engines;
+mod guard;
 
 /// What a settings file says, checked.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +71,8 @@ pub struct Settings {
     pub policy: PolicyName,
     /// What is said of weights.
     pub weights: WeightsSettings,
+    /// What prompts and answers are checked by; the baseline when absent.
+    pub guard: Option<Policy>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -87,6 +92,7 @@ struct SettingsFile {
     placement: PlacementSettings,
     #[serde(default)]
     weights: WeightsFile,
+    guard: Option<PolicyDefinition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -178,6 +184,7 @@ impl Settings {
             pacing: file.scaling.checked().map_err(stray)?,
             queue: file.queue.checked().map_err(stray)?,
             policy: file.placement.policy,
+            guard: file.guard.map(guard::checked).transpose().map_err(stray)?,
             weights: file.weights.checked().map_err(|(field, problem, hint)| {
                 wrong(format!("weights.{field}: {problem}"), hint)
             })?,

@@ -17,6 +17,7 @@ use super::{
     call::{REQUEST_ID, Trail},
     dialect::Dialect,
     feed::{Feed, Stillborn},
+    guard::{HeldEvents, Watch},
     pick::pick,
     prompt::Prompt,
     refusal::Refusal,
@@ -43,6 +44,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) strip_usage: bool,
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
+    /// Who looks at its answer; absent when nobody does.
+    pub(super) watch: Option<&'a Arc<Watch>>,
 }
 
 /// What an engine answered.
@@ -235,7 +238,9 @@ impl Forward<'_> {
         } = self.outgoing;
         let rewriter = EventRewriter::new(dialect, model, *strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
-        let mut feed = Feed::new(exchange, rewriter, limit);
+        let watch = self.outgoing.watch.map(Arc::clone);
+        let held = watch.and_then(HeldEvents::new);
+        let mut feed = Feed::new(exchange, rewriter, limit).watched(held);
         match feed.begin(account).await {
             Ok(()) => Ok(Answer::Events(feed)),
             Err(Stillborn::Refused(refusal)) => Err(Failure::Refused(refusal)),

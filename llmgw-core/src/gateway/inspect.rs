@@ -55,6 +55,8 @@ pub(super) struct Inspected {
     ask_usage: Option<Edit>,
     /// Where the prompt stands, in the order in which chat templates put its parts.
     prompt_at: Vec<Range<usize>>,
+    /// What the guard takes out of it.
+    taken_out: Vec<Edit>,
 }
 
 // === impl Inspected ===
@@ -100,6 +102,7 @@ impl Inspected {
             asked_usage: true,
             ask_usage: None,
             prompt_at: Vec::new(),
+            taken_out: Vec::new(),
             text,
         })
     }
@@ -168,8 +171,19 @@ impl Inspected {
             .flatten()
             .map(|part| place(json, part))
             .collect(),
+            taken_out: Vec::new(),
             text,
         })
+    }
+
+    /// The body as it came, when it is JSON.
+    pub(super) fn json(&self) -> Option<&[u8]> {
+        self.form.is_none().then_some(&self.text)
+    }
+
+    /// Changes parts of the prompt; no two overlap.
+    pub(super) fn take_out(&mut self, parts: Vec<Edit>) {
+        self.taken_out = parts;
     }
 
     /// About how many tokens the prompt has.
@@ -201,6 +215,7 @@ impl Inspected {
             });
         }
         edits.extend(self.ask_usage.clone());
+        edits.extend(self.taken_out.iter().cloned());
         edits.sort_by_key(|edit| edit.range.start);
         Spliced::new(&self.text, &edits)
     }

@@ -220,8 +220,9 @@ impl Tally {
         self.0.get(rule).copied().unwrap_or(0)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn sum(&self) -> usize {
+        let counts = self.0.iter().map(|count| *count as usize);
+        counts.fold(0, usize::saturating_add)
     }
 }
 

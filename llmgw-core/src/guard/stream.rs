@@ -174,16 +174,13 @@ impl StreamCheck {
     /// What was found until now.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        if self.tally.is_empty() {
-            return Verdict::default();
-        }
         self.rules.verdict(Stage::Output, &self.tally, Vec::new())
     }
 
-    /// Whether a rule that blocks has matched.
+    /// How often rules have matched until now.
     #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        !self.tally.is_empty() && self.verdict().blocked.is_some()
+    pub fn found(&self) -> usize {
+        self.tally.sum()
     }
 
     /// What models are to be asked about now: the last of the text, up to `most` bytes of it. After it, the text waits for

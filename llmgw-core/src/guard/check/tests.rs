@@ -16,11 +16,11 @@ fn check(json: &str, body: &str) -> (Verdict, String) {
     let mut changed = String::new();
     let mut from = 0;
     for change in &verdict.changes {
-        changed.push_str(&body[from..change.range.start]);
+        changed.push_str(body.get(from..change.range.start).unwrap());
         changed.push_str(&change.with);
         from = change.range.end;
     }
-    changed.push_str(&body[from..]);
+    changed.push_str(body.get(from..).unwrap());
     (verdict, changed)
 }
 

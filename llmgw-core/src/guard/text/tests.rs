@@ -126,7 +126,7 @@ fn the_end_of_a_choice_and_what_tells_its_text_again_are_found() {
     assert_eq!(kinds, [Kind::Logprobs, Kind::Delta, Kind::End]);
     assert!(found.iter().all(|found| found.choice == 2));
     assert_eq!(
-        &json[found[0].range.clone()],
+        json.get(found[0].range.clone()).unwrap(),
         r#"{"content":[{"token":"a"}]}"#
     );
 }

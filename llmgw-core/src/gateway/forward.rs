@@ -54,7 +54,7 @@ pub(super) enum Answer {
     /// Anything but a stream, an error too.
     Unary(Box<response::Parts>, Exchange),
     /// A stream whose first event is there and is no error.
-    Events(Feed),
+    Events(Box<Feed>),
 }
 
 /// Where the call goes, and with what.
@@ -242,7 +242,7 @@ impl Forward<'_> {
         let held = watch.and_then(HeldEvents::new);
         let mut feed = Feed::new(exchange, rewriter, limit).watched(held);
         match feed.begin(account).await {
-            Ok(()) => Ok(Answer::Events(feed)),
+            Ok(()) => Ok(Answer::Events(Box::new(feed))),
             Err(Stillborn::Refused(refusal)) => Err(Failure::Refused(refusal)),
             // Its head came over this connection, which therefore was alive.
             Err(Stillborn::Died(how)) => Err(Failure::Died { how, reused: false }),

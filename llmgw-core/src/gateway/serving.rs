@@ -146,7 +146,7 @@ impl Serving {
             }
             Answer::Events(feed) => {
                 let idle = Idle::new(config.idle_timeout);
-                Ok(respond::stream(feed, account.take(), idle, cut))
+                Ok(respond::stream(*feed, account.take(), idle, cut))
             }
         }
     }

@@ -16,6 +16,7 @@ mod accounts;
 mod answer;
 mod logs;
 mod ordering;
+mod settings;
 mod stream;
 mod tenancy;
 mod transport;
@@ -42,11 +43,10 @@ use crate::{
             ACTOR_HEADER, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled,
         },
-        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot, WhatIf},
     },
     cluster::{audit::AuditEntry, catalog::ModelDefinition, weights::Sha256Digest},
-    control::{Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage},
+    control::{Audit, Catalog, Control, ControlError, Fleet, Jobs, Storage},
     error::Code,
     id::ModelName,
 };
@@ -308,13 +308,6 @@ impl Fleet for AdminClient {
         let json = body("the question", &WhatIf { changes })?;
         self.ask(Method::POST, self.route(&["plan"]), Some(json))
             .await
-    }
-}
-
-#[async_trait]
-impl Settings for AdminClient {
-    async fn settings(&self) -> Result<SettingsView, ControlError> {
-        self.read("settings", None).await
     }
 }
 

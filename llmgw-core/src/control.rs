@@ -15,6 +15,7 @@ mod logs;
 mod models;
 mod nodes;
 mod operators;
+mod settings;
 mod tenancy;
 
 use std::{fmt, sync::Arc};
@@ -36,6 +37,10 @@ pub use self::{
     },
     nodes::{check_node_order, is_let_in, named_node, node_subject, nothing_frozen},
     operators::{Operators, token_view, unknown_token},
+    settings::{
+        Settings, check_base, check_document, settings_changes, settings_document,
+        settings_version, unknown_version,
+    },
     tenancy::{
         Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_level,
         check_new_level, key_view, level_views, spending_quotas, unknown_level,
@@ -51,7 +56,6 @@ use crate::{
         orders::{
             LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest, Scaled,
         },
-        settings::SettingsView,
         whatif::{Change, Outcome, Snapshot},
     },
     cluster::{
@@ -222,13 +226,6 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// MUST refuse a change that can't be made ([`Code::InvalidRequest`]); the message begins with its path, such as
     /// `changes[0].drain: `.
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError>;
-}
-
-/// What this control plane was told: its file and its command line.
-#[async_trait]
-pub trait Settings: fmt::Debug + Send + Sync + 'static {
-    /// What is in force.
-    async fn settings(&self) -> Result<SettingsView, ControlError>;
 }
 
 /// Long work that is under way on nodes: engines being installed, weights being fetched.

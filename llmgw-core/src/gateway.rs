@@ -83,7 +83,7 @@ use self::{
     inspect::{Inspected, discard},
     journal::Journal,
     paths::Target,
-    queue::Queue,
+    queue::{Bounds, Queue},
     refusal::Refusal,
     resolve::resolve,
     respond::AnswerBody,
@@ -93,6 +93,7 @@ use self::{
 pub use self::{
     config::GatewayConfig,
     journal::{SpoolError, UsageSpool},
+    queue::WaitingBounds,
     upstreams::{LoadTable, ReplicaLoad},
 };
 use crate::{
@@ -190,7 +191,11 @@ impl GatewayConfig {
         } = deps;
         let shared = Arc::new(Shared {
             journal: Arc::new(Journal::new(self.journal_limit, spool)),
-            queue: Arc::new(Queue::new(self.waiting_per_model, self.waiting)),
+            queue: Arc::new(Queue::new(Bounds {
+                per_model: self.waiting_per_model,
+                all: self.waiting,
+                patience: self.activation_deadline,
+            })),
             admission: Arc::new(Admission::new(Arc::clone(&clock), prices.clone())),
             config: self,
             routes,
@@ -236,6 +241,12 @@ impl Gateway {
             Arc::clone(&self.shared.upstreams),
             Arc::clone(&self.shared.queue),
         )
+    }
+
+    /// How many calls wait for models on demand, and how long: to be told otherwise while it is served.
+    #[must_use]
+    pub fn waiting(&self) -> WaitingBounds {
+        WaitingBounds::of(&self.shared.queue)
     }
 
     /// What the gateway counts; stays readable while it is served.

@@ -29,6 +29,7 @@ use crate::{
     orders::Orders,
     reasons::Explanation,
     runtime::{block, future},
+    settings::Settings,
 };
 
 /// A control plane, asked over its admin API. Makes no connection until it is asked.
@@ -64,6 +65,12 @@ impl Client {
     #[getter]
     fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What holds for the whole cluster, and its own document.
+    #[getter]
+    fn settings(&self) -> Settings {
+        Settings(self.admin.clone())
     }
 
     /// What is ordered of it, and what is looked up for that.

@@ -76,3 +76,10 @@ fn dump(data: &Bound<'_, PyAny>) -> PyResult<String> {
 fn json(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import(intern!(py, "json"))
 }
+
+/// An answer as plain data.
+pub(crate) fn plain(answer: &impl Serialize) -> Result<Plain<Value>, Error> {
+    serde_json::to_value(answer)
+        .map(Plain)
+        .map_err(|error| Error::new(Code::Internal, error.to_string()))
+}

@@ -8,6 +8,7 @@
 //! | `sched` | `plan`: where models go, and why not |
 //! | `whatif` | `what_if`: what changes would do |
 //! | `control` | `Client`: a control plane over its admin API |
+//! | `settings` | `Settings`: what holds for the whole cluster |
 //! | `orders` | `Orders`: what is ordered of a control plane |
 //! | `cluster` | nodes, models, replicas, usage, as frozen classes |
 //! | `reasons` | why something does not fit, as frozen classes |
@@ -24,6 +25,7 @@ mod orders;
 mod reasons;
 mod runtime;
 mod sched;
+mod settings;
 mod view;
 mod whatif;
 
@@ -43,6 +45,7 @@ mod _llmgw {
         reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Remedy, Report},
         runtime::shutdown,
         sched::{Placement, Plan, Stop, plan, plan_async},
+        settings::Settings,
         whatif::{Ending, Move, Outcome, Start, what_if, what_if_async},
     };
 }

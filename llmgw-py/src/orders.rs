@@ -423,16 +423,6 @@ impl Orders {
         future(py, self.ask_revoke_token(token)?)
     }
 
-    /// What the control plane was told.
-    fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        block(py, self.ask_settings())?.into_pyobject(py)
-    }
-
-    /// The same, awaited.
-    fn settings_async<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        future(py, self.ask_settings())
-    }
-
     /// Long work that is under way.
     fn jobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         block(py, self.ask_jobs())?.into_pyobject(py)

@@ -111,3 +111,26 @@ def test_a_model_has_a_price_and_a_level_a_budget(server: Server) -> None:
     assert client.usage(by="organisation,day", since="30days") == []
     with pytest.raises(llmgw.ConfigError, match="by"):
         client.usage(by="fortnight")
+
+
+def test_settings_are_written_tried_and_brought_back(server: Server) -> None:
+    settings = server.client().settings
+    before = settings.in_force()
+    assert settings.document()["version"] == before["version"]
+    document = "queue: {max_total: 77}\n"
+    (change,) = settings.try_out(document)["changes"]
+    assert (change["key"], change["is"]) == ("queue.max_total", 77)
+    kept = settings.put(document, base=before["version"])
+    assert settings.in_force()["queue"]["max_total"] == 77
+    with pytest.raises(llmgw.ConflictError, match="base"):
+        settings.put("", base=before["version"])
+    with pytest.raises(llmgw.ConfigError, match="document:1:1"):
+        settings.put("frob: 1")
+    assert settings.document(kept["version"])["document"] == document
+    back = settings.roll_back(before["version"])
+    assert back["brings_back"] == before["version"]
+    assert settings.in_force()["queue"] == before["queue"]
+    versions = [one["version"] for one in settings.history(limit=2)]
+    assert versions == [kept["version"] + 1, kept["version"]]
+    with pytest.raises(llmgw.NotFoundError, match="no version"):
+        settings.roll_back(99)

@@ -29,19 +29,15 @@ use llmgw_core::{
         catalog::ModelDefinition,
         engine::{Provision, ProvisionState},
         node::{Cpu, Disk, Memory, NodeFacts},
-        pool::Pools,
         replica::{ReplicaState, ReplicaStatus},
-        weights::WeightsOrders,
     },
     id::{ModelName, NodeId, ReplicaId},
     keys::HashingKey,
     store::{MemoryStore, Store},
     units::Bytes,
 };
-use llmgw_sched::{
-    controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle},
-    planner::policy::PolicyName,
-    reconcile::Pacing,
+use llmgw_sched::controller::{
+    Admission, ControllerConfig, ControllerDeps, ControllerHandle, Terms,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{
@@ -128,13 +124,8 @@ async fn measure(args: &Args, joining: mpsc::Receiver<DuplexStream>) -> anyhow::
         version: "0".to_owned(),
         lease_ttl: Duration::from_secs(15),
         settle: Duration::ZERO,
-        declared: Vec::new(),
-        engines: Vec::new(),
-        pools: Pools::default(),
-        pacing: Pacing::default(),
-        queue: None,
-        policy: PolicyName::default(),
-        weights: WeightsOrders::default(),
+        terms: Terms::default(),
+        version_of_terms: 0,
     };
     let controller = config
         .build(ControllerDeps {
@@ -142,6 +133,7 @@ async fn measure(args: &Args, joining: mpsc::Receiver<DuplexStream>) -> anyhow::
             clock,
             hashing_key: HashingKey::from_bytes([1; 32]),
             weights_reader: None,
+            terms_reader: None,
         })
         .await?;
     let handle = controller.handle();

@@ -85,6 +85,22 @@ pub struct Setup {
     pub epoch: u64,
 }
 
+/// What nodes are to have of these engines, as far as placing goes.
+pub(crate) fn wishes(engines: &[WantedEngine]) -> Vec<Wish> {
+    let wishes = engines.iter().map(|one| Wish {
+        engine: one.name.clone(),
+        pool: one.pool.clone(),
+    });
+    wishes.collect()
+}
+
+fn bare(one: &WantedEngine) -> WantedEngine {
+    WantedEngine {
+        release: None,
+        ..one.clone()
+    }
+}
+
 /// When a step is taken, and with what right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Moment {
@@ -132,10 +148,6 @@ impl Conductor {
             memory,
             epoch,
         } = setup;
-        let bare = |one: &WantedEngine| WantedEngine {
-            release: None,
-            ..one.clone()
-        };
         let mut conductor = Self {
             state: Snapshot {
                 entries,
@@ -173,11 +185,7 @@ impl Conductor {
     /// Wants these on the nodes that they are for, with what was found out about them.
     fn want_engines(&mut self) {
         self.engines = subjects::with_releases(&self.engines_wanted(), &self.told);
-        let wishes = self.engines.iter().map(|one| Wish {
-            engine: one.name.clone(),
-            pool: one.pool.clone(),
-        });
-        self.state.engines = wishes.collect();
+        self.state.engines = wishes(&self.engines);
     }
 
     /// All that it knows.
@@ -203,6 +211,22 @@ impl Conductor {
                 self.told = engines;
                 self.want_engines();
             }
+            Event::Terms {
+                entries,
+                engines,
+                pools,
+                pacing,
+                policy,
+                weights,
+            } => {
+                self.settings = engines.iter().map(bare).collect();
+                self.state.pools = Arc::new(pools);
+                self.state.pacing = pacing;
+                self.state.policy = policy;
+                self.state.weights_orders = *weights;
+                self.want_engines();
+                self.declare(entries);
+            }
             Event::Leading {
                 epoch,
                 entries,
@@ -215,15 +239,7 @@ impl Conductor {
                 self.want_engines();
                 self.take_over(epoch, entries, raised, now);
             }
-            Event::Added { entry } => {
-                let name = entry.model.name().clone();
-                let known = self.state.entries.get(&name);
-                // What failed is what runs: another description of that forgives nothing.
-                if known.is_none_or(|known| known.definition != entry.definition) {
-                    self.state.memory.absolve(&name);
-                }
-                self.state.entries.insert(name, *entry);
-            }
+            Event::Added { entry } => self.put(*entry),
             Event::Removed { model } => self.remove(&model),
             Event::Found { answered } => self.take_in_finding(*answered, now),
             Event::Collect { orders } => {
@@ -456,6 +472,35 @@ impl Conductor {
                 Slot::Vacant(slot) => {
                     slot.insert(entry);
                 }
+            }
+        }
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let name = entry.model.name().clone();
+        let known = self.state.entries.get(&name);
+        // What failed is what runs: another description of that forgives nothing.
+        if known.is_none_or(|known| known.definition != entry.definition) {
+            self.state.memory.absolve(&name);
+        }
+        self.state.entries.insert(name, entry);
+    }
+
+    /// Has these be the models that are declared.
+    fn declare(&mut self, entries: Vec<Entry>) {
+        let stays = |name: &ModelName| entries.iter().any(|entry| entry.model.name() == name);
+        let known = self.state.entries.iter();
+        let gone = known.filter(|(name, entry)| entry.origin == Origin::Declared && !stays(name));
+        let gone: Vec<ModelName> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.remove(&name);
+        }
+        for entry in entries {
+            // One that stays as it is was made known when it was.
+            let known = self.state.entries.get(entry.model.name());
+            if known.is_none_or(|known| known.model != entry.model || known.origin != entry.origin)
+            {
+                self.put(entry);
             }
         }
     }

@@ -13,6 +13,7 @@ mod chronicle;
 mod entries;
 mod feed;
 pub mod findings;
+mod guard;
 mod leadership;
 mod logs;
 mod loop_task;
@@ -23,6 +24,7 @@ mod roles;
 mod session;
 mod storage;
 mod tenancy;
+mod terms;
 mod views;
 
 use std::{
@@ -33,21 +35,14 @@ use std::{
 };
 
 use llmgw_core::{
-    api::{
-        event::Event as ClusterEvent,
-        settings::{QueueSettings, SettingsView},
-    },
+    api::{event::Event as ClusterEvent, settings::SettingsView},
     clock::Clock,
     cluster::{
-        account::KeyHash,
-        catalog::{DefinitionError, Model},
-        engine::WantedEngine,
-        order::Orders,
-        pool::Pools,
+        account::KeyHash, catalog::DefinitionError, engine::WantedEngine, order::Orders,
         tenancy::PriceList,
-        weights::{WeightsOrders, without_secrets},
     },
     control::{Actor, Control, Traffic},
+    guard::Guard,
     id::ModelName,
     keys::{HashingKey, KeyRing, TokenRing},
     route::RouteTable,
@@ -59,18 +54,19 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::terms::{Terms, TermsReader};
 use self::{
     entries::entries,
     findings::WeightsReader,
     leadership::Leadership,
     logs::Switchboard,
     loop_task::{Event, LoopTask},
+    terms::InForce,
 };
 use crate::{
     conductor::{self, Conductor, OwnOrder, Setup, snapshot::Snapshot},
     lease::Elector,
-    planner::policy::PolicyName,
-    reconcile::{Memory, Pacing},
+    reconcile::Memory,
 };
 
 /// What a controller is told.
@@ -84,20 +80,10 @@ pub struct ControllerConfig {
     pub lease_ttl: Duration,
     /// How long to listen for agents that ran on before anything is placed.
     pub settle: Duration,
-    /// Models that the settings or the command line name.
-    pub declared: Vec<Model>,
-    /// Engines that nodes should have.
-    pub engines: Vec<WantedEngine>,
-    /// Pools of nodes.
-    pub pools: Pools,
-    /// How fast to follow what is asked for.
-    pub pacing: Pacing,
-    /// How many requests wait for models on demand, as the gateway was told: shown, and not used here.
-    pub queue: Option<QueueSettings>,
-    /// Which policy places.
-    pub policy: PolicyName,
-    /// What nodes are to do about weights; what is collected is ordered later.
-    pub weights: WeightsOrders,
+    /// What holds, with the document of that version.
+    pub terms: Terms,
+    /// The version of the cluster's document that the terms were made with; 0 without one.
+    pub version_of_terms: u64,
 }
 
 /// What a controller works with.
@@ -111,6 +97,8 @@ pub struct ControllerDeps {
     pub hashing_key: HashingKey,
     /// Finds out what weights are before a node has them; absent: models must say all themselves.
     pub weights_reader: Option<Arc<dyn WeightsReader>>,
+    /// Makes terms of the cluster's document; absent: it takes none while it runs.
+    pub terms_reader: Option<Arc<dyn TermsReader>>,
 }
 
 /// Who may open an agent session.
@@ -151,6 +139,9 @@ pub enum ControllerError {
         /// What it is, and where.
         problem: DefinitionError,
     },
+    /// The guard's rules can't be made ready.
+    #[error("the guard's rules can't be used")]
+    Guard(#[source] DefinitionError),
     /// A declared model falls back to what is no declared model, or in a circle.
     #[error("the declared model {name} can't fall back so: {problem}")]
     Fallbacks {
@@ -199,7 +190,13 @@ struct Shared {
     keys: watch::Sender<Arc<KeyRing>>,
     prices: watch::Sender<Arc<PriceList>>,
     tokens: watch::Sender<Arc<TokenRing>>,
-    settings: SettingsView,
+    /// What holds, and how it is shown.
+    in_force: watch::Sender<InForce>,
+    /// What holds, for those who follow it.
+    terms: watch::Sender<Arc<Terms>>,
+    terms_reader: Option<Arc<dyn TermsReader>>,
+    /// The rules that prompts and answers are checked by.
+    guard: Arc<Guard>,
     /// Which engines are wanted, without what is found out about their releases.
     engines: watch::Sender<Vec<WantedEngine>>,
     /// What happens, for whoever follows.
@@ -233,19 +230,15 @@ impl ControllerConfig {
             version,
             lease_ttl,
             settle,
-            declared,
-            engines,
-            pools,
-            pacing,
-            queue,
-            policy,
-            weights,
+            terms,
+            version_of_terms,
         } = self;
         let ControllerDeps {
             store,
             clock,
             hashing_key,
             weights_reader,
+            terms_reader,
         } = deps;
 
         let mut elector = Elector::new(lease_ttl);
@@ -262,26 +255,14 @@ impl ControllerConfig {
             .map_err(ControllerError::Store)?
             .into_iter()
             .collect();
-        let settings = SettingsView {
-            models: declared.iter().map(Model::without_secrets).collect(),
-            // What is found out about a release is no part of what was told.
-            engines: engines
-                .iter()
-                .map(|one| WantedEngine {
-                    release: None,
-                    ..one.without_secrets()
-                })
-                .collect(),
-            pools: pools.by_name().clone(),
-            placement_policy: policy.to_string(),
-            scaling: Some(pacing.into()),
-            queue,
-            evict_weights: weights.evict,
-            mirror: weights.mirror.as_deref().map(without_secrets),
+        let of_this_process = SettingsView {
             lease_ttl_seconds: lease_ttl.as_secs(),
             settle_seconds: settle.as_secs(),
+            ..SettingsView::default()
         };
-        let entries = entries(declared, added, clock.now())?;
+        let view = terms.view(version_of_terms, &of_this_process);
+        let entries = entries(terms.declared.clone(), added, clock.now())?;
+        let rules = terms::ready_rules(&terms).map_err(ControllerError::Guard)?;
 
         let (events, received) = mpsc::channel(EVENTS);
         let (trouble_tx, store_trouble) = watch::channel(None);
@@ -306,9 +287,15 @@ impl ControllerConfig {
             keys: watch::channel(Arc::new(keys)).0,
             prices: watch::channel(Arc::new(PriceList::new(prices))).0,
             tokens: watch::channel(Arc::new(TokenRing::new(tokens))).0,
-            engines: watch::channel(orders.engines_over(&settings.engines)).0,
+            engines: watch::channel(orders.engines_over(&view.engines)).0,
             feed: broadcast::channel(FEED).0,
-            settings,
+            in_force: watch::Sender::new(InForce {
+                view,
+                terms: Arc::new(terms.clone()),
+            }),
+            terms: watch::Sender::new(Arc::new(terms.clone())),
+            terms_reader,
+            guard: Arc::new(Guard::new(rules)),
             switchboard: Switchboard::default(),
             writes: Mutex::new(()),
             plans: Arc::new(Semaphore::new(1)),
@@ -324,12 +311,12 @@ impl ControllerConfig {
         let (own, own_orders) = mpsc::channel(OWN_ORDERS);
         let conductor = Conductor::new(Setup {
             entries,
-            engines,
-            pools,
-            pacing,
+            engines: terms.engines,
+            pools: terms.pools,
+            pacing: terms.pacing,
             orders,
-            policy,
-            weights,
+            policy: terms.policy,
+            weights: terms.weights,
             memory,
             epoch: epoch.0,
         });
@@ -433,6 +420,7 @@ impl ControllerHandle {
             operators: Arc::new(self.clone()),
             events: Arc::new(self.clone()),
             logs: Arc::new(self.clone()),
+            guard: Arc::new(self.clone()),
             acting: Arc::new(self.clone()),
         }
     }
@@ -447,6 +435,12 @@ impl ControllerHandle {
     #[must_use]
     pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
         self.shared.keys.subscribe()
+    }
+
+    /// The rules that prompts and answers are checked by; replaced whenever the settings say others.
+    #[must_use]
+    pub fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.shared.guard)
     }
 
     /// What models cost, and have cost; replaced whenever that changes.

@@ -8,6 +8,7 @@ mod decisions;
 mod describe;
 mod logs;
 mod orders;
+mod settings;
 mod tables;
 mod tenancy;
 mod text;
@@ -29,6 +30,7 @@ use llmgw_core::{
     terminal::one_line,
 };
 
+pub(crate) use self::tenancy::limited;
 use self::{
     audit::AuditOrder,
     connection::Connection,
@@ -38,6 +40,7 @@ use self::{
         CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
         TokenOrder,
     },
+    settings::SettingsOrder,
     tenancy::{KeyOrder, TenantOrder},
     usage::{PriceOrder, UsageArgs},
 };
@@ -154,8 +157,12 @@ enum Command {
         #[command(subcommand)]
         order: Option<TenantOrder>,
     },
-    /// What this control plane was told, by its file and its command line
-    Settings,
+    /// What holds: what the file and the command line say, and over it the cluster's own document
+    #[command(visible_alias = "config")]
+    Settings {
+        #[command(subcommand)]
+        order: Option<SettingsOrder>,
+    },
     /// Long work that is under way: engines being installed, weights being fetched
     Jobs,
     /// Weights on disks that no model refers to: those there are, and their removal
@@ -328,9 +335,8 @@ async fn answer(
         Command::Prices { order } => usage::prices(&connection.control()?, format, order).await,
         Command::Keys { order } => tenancy::keys(&connection.control()?, format, order).await,
         Command::Tenants { order } => tenancy::tenants(&connection.control()?, format, order).await,
-        Command::Settings => {
-            let settings = connection.control()?.settings.settings().await?;
-            format.show(&settings, text::settings)
+        Command::Settings { order } => {
+            settings::settings(&connection.control()?, format, order).await
         }
         Command::Engines { order } => {
             orders::engines(&connection.control()?, format, order, messages).await
@@ -455,7 +461,7 @@ impl Command {
             | Self::Describe { .. }
             | Self::Usage(_)
             | Self::Prices { order: None }
-            | Self::Settings
+            | Self::Settings { order: None }
             | Self::Jobs
             | Self::Audit { .. }
             | Self::Engines { order: None }
@@ -464,6 +470,7 @@ impl Command {
             | Self::Capacity { order: None }
             | Self::Holds { order: None }
             | Self::Tokens { order: None } => true,
+            Self::Settings { order: Some(order) } => order.only_asks(),
             Self::Weights { order } => matches!(order, WeightsOrder::Orphans),
             Self::Logs(args) => !args.follow,
             Self::Engines { .. }

@@ -32,6 +32,24 @@ pub(crate) const DEFINITION: Kind = Kind {
     wrong: "`llmgw ctl add --help` shows a definition",
 };
 
+/// The cluster's settings.
+pub(crate) const SETTINGS: Kind = Kind {
+    most: 1,
+    missing: Cause::Usage,
+    unreadable: "name a file with settings, or - for standard input",
+    wrong: "`llmgw ctl settings keys` lists what settings say",
+};
+
+/// Reads a text, as it is; `-` is standard input.
+pub(crate) fn text(path: &Path, kind: &Kind) -> Result<String, Failure> {
+    if path == Path::new("-") {
+        return whole("standard input", io::stdin().lock(), kind);
+    }
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| unreadable(&name, &error, kind))?;
+    whole(&name, file, kind)
+}
+
 /// Reads a document; `-` is standard input.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &Kind) -> Result<T, Failure> {
     if path == Path::new("-") {
@@ -42,9 +60,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &Kind) -> Result<T, F
     parse(&name, file, kind)
 }
 
-fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Result<T, Failure> {
+fn whole(name: &str, reader: impl Read, kind: &Kind) -> Result<String, Failure> {
     let most = kind.most << 20;
-    let wrong = |message: String| Failure::new(Cause::Usage, message).with_hint(kind.wrong);
     let mut bytes = Vec::new();
     reader
         .take(most + 1)
@@ -56,18 +73,17 @@ fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Res
             format!("{name} is larger than {} MiB", kind.most),
         ));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(Cause::Usage, format!("{name} is not UTF-8 text")))?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::new(Cause::Usage, format!("{name} is not UTF-8 text")))
+}
+
+fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Result<T, Failure> {
+    let wrong = |message: String| Failure::new(Cause::Usage, message).with_hint(kind.wrong);
+    let text = whole(name, reader, kind)?;
     if text.trim().is_empty() {
         return Err(wrong(format!("{name} is empty")));
     }
-    // A reader of YAML takes JSON too, but neither as much nor as fast; what is wrong it says better.
-    if text.trim_start().starts_with('{')
-        && let Ok(read) = serde_json::from_str(&text)
-    {
-        return Ok(read);
-    }
-    read_yaml(name, &text).map_err(|misread| wrong(misread.to_string()))
+    Ok(text)
 }
 
 fn unreadable(name: &str, error: &io::Error, kind: &Kind) -> Failure {

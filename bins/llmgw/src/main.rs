@@ -1,5 +1,5 @@
-//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`, `llmgw plan`, `llmgw bench`, and what shells and
-//! `man` know of these.
+//! The command line: `llmgw up`, `llmgw ctl`, `llmgw fit`, `llmgw plan`, `llmgw import`, `llmgw bench`, and
+//! what shells and `man` know of these.
 
 mod bench;
 mod ctl;
@@ -7,6 +7,7 @@ mod document;
 mod failure;
 mod fit;
 mod grid;
+mod import;
 mod output;
 mod pages;
 mod plan;
@@ -32,6 +33,7 @@ enum Command {
     Ctl(ctl::CtlArgs),
     Fit(fit::FitArgs),
     Plan(plan::PlanArgs),
+    Import(import::ImportArgs),
     Bench(bench::BenchArgs),
     Completions(pages::CompletionsArgs),
     Man(pages::ManArgs),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
             Command::Ctl(args) => ctl::run(args).await,
             Command::Fit(args) => fit::run(&args),
             Command::Plan(args) => plan::run(&args),
+            Command::Import(args) => import::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Completions(args) => pages::completions(&args, Cli::command()),
             Command::Man(args) => pages::man(&args, Cli::command()),

@@ -87,6 +87,14 @@ impl Shown {
         }
     }
 
+    /// No answer, but something that is said.
+    pub(crate) fn remark(remark: &'static str) -> Self {
+        Self {
+            answer: String::new(),
+            remark: Some(remark.into()),
+        }
+    }
+
     /// What is no answer by itself, but a line of one.
     pub(crate) fn line(line: String) -> Self {
         Self {

@@ -18,6 +18,7 @@ mod orders;
 mod refusal;
 mod routes;
 mod seats;
+mod settings;
 mod tenancy;
 mod token;
 mod watch;

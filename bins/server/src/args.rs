@@ -1,23 +1,18 @@
 //! The flags that `llmgw-server` and `llmgw up` share.
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::Args;
-use llmgw_core::{
-    cluster::catalog::{FallbackFault, Model, fallback_faults},
-    releases::LLAMACPP_RELEASES,
-};
+use llmgw_core::releases::LLAMACPP_RELEASES;
 
 use crate::{
     fault::Fault,
     lifecycle::ServerConfig,
-    settings::{Settings, model_flag},
-    starter,
+    settings::{Settings, Sources},
 };
 
 /// Where things are, and what should run.
@@ -62,6 +57,9 @@ pub struct ServerArgs {
     /// Settings file (YAML): models, engines, placement, weights
     #[arg(long, value_name = "FILE", env = "LLMGW_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Leave the settings in the store aside, when they can't be right any more: what the file says holds alone
+    #[arg(long)]
+    pub without_stored_settings: bool,
 }
 
 /// What a program adds to the shared flags.
@@ -93,28 +91,22 @@ impl ServerArgs {
         }
     }
 
-    /// The settings, checked: file first, then flags.
+    /// Where settings are said: a file, then flags.
+    #[must_use]
+    pub fn sources(&self, starter: bool) -> Sources {
+        Sources {
+            file: self.config.clone(),
+            flags: self.models.clone(),
+            starter,
+        }
+    }
+
+    /// What they say, checked.
     ///
     /// # Errors
     /// When something can't be right.
     pub fn settings(&self, starter: bool) -> Result<Settings, Fault> {
-        let mut settings = match &self.config {
-            Some(path) => Settings::read(path)?,
-            None => Settings::default(),
-        };
-        let file = self.config.as_ref().map(|path| path.display().to_string());
-        let mut origins = vec![file.unwrap_or_default(); settings.models.len()];
-        for text in &self.models {
-            settings.models.push(model_flag(text)?);
-            origins.push(format!("--model {text}"));
-        }
-        if settings.models.is_empty() && starter {
-            settings.models.extend(model_flag(starter::FLAG));
-            origins.push(format!("--model {}", starter::FLAG));
-        }
-        refuse_names_of_two(&settings.models, &origins)?;
-        refuse_wrong_fallbacks(&settings.models, &origins)?;
-        Ok(settings)
+        self.sources(starter).read("")
     }
 
     /// The server's configuration.
@@ -128,22 +120,17 @@ impl ServerArgs {
             settle,
             starter,
         } = around;
-        let settings = self.settings(starter)?;
+        // What can't be right is told before anything is made.
+        self.settings(starter)?;
         Ok(ServerConfig {
+            settings: self.sources(starter),
+            without_document: self.without_stored_settings,
             data_dir: self.data_dir()?,
             store,
             listen: self.listen,
             admin_listen: self.admin_listen,
             cluster_listen,
             api_key_file: self.api_key_file,
-            engines: settings.wanted_engines(),
-            pools: settings.pools,
-            pacing: settings.pacing,
-            queue: settings.queue,
-            policy: settings.policy,
-            weights: settings.weights,
-            guard: settings.guard,
-            models: settings.models,
             releases: (self.releases != NO_RELEASES).then_some(self.releases),
             settle,
         })
@@ -161,52 +148,6 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "write an IP address and a port, such as 127.0.0.1:8080 for this machine alone or 0.0.0.0:8080 for all"
             .to_owned()
-    })
-}
-
-/// Refuses two models that answer to one name; the second is named, with where it stands.
-fn refuse_names_of_two(models: &[Model], origins: &[String]) -> Result<(), Fault> {
-    let mut taken: BTreeMap<&str, (&Model, &String)> = BTreeMap::new();
-    for (model, origin) in models.iter().zip(origins) {
-        for name in std::iter::once(model.name()).chain(model.aliases()) {
-            let Some((other, first)) = taken.insert(name.as_str(), (model, origin)) else {
-                continue;
-            };
-            let whose = if other.name() == name {
-                "a model".to_owned()
-            } else {
-                format!("the model {}", other.name())
-            };
-            let place = if first == origin {
-                "above it".to_owned()
-            } else {
-                format!("in {first}")
-            };
-            return Err(Fault::Settings {
-                origin: origin.clone(),
-                problem: format!(
-                    "the name {name} is declared twice: {whose} {place} answers to it already"
-                ),
-                hint: Some(
-                    "give each model a name and aliases of its own, or remove one of the two"
-                        .to_owned(),
-                ),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a fallback that is no declared model, and a circle of them; all models are looked at together.
-fn refuse_wrong_fallbacks(models: &[Model], origins: &[String]) -> Result<(), Fault> {
-    let all: Vec<&Model> = models.iter().collect();
-    let Some(FallbackFault { at, error }) = fallback_faults(&all).into_iter().next() else {
-        return Ok(());
-    };
-    Err(Fault::Settings {
-        origin: origins.get(at).cloned().unwrap_or_default(),
-        problem: format!("models[{at}].{error}"),
-        hint: error.hint,
     })
 }
 

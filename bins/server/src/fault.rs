@@ -155,6 +155,32 @@ impl Fault {
         matches!(self, Self::NotLoopback { .. } | Self::Settings { .. })
     }
 
+    /// The same, when it is of what the cluster's document of this version says, or of what it stands over: with what helps
+    /// when it can't be mended.
+    #[must_use]
+    pub(crate) fn with_document(self, version: u64) -> Self {
+        match self {
+            Self::Settings {
+                origin,
+                problem,
+                hint,
+            } if version > 0 => Self::Settings {
+                origin: origin.replacen(
+                    "document",
+                    &format!("the settings in the store (version {version})"),
+                    1,
+                ),
+                problem,
+                hint: Some(format!(
+                    "{}; or start with --without-stored-settings, and mend them",
+                    hint.as_deref()
+                        .unwrap_or("put back what was changed in the file or the flags")
+                )),
+            },
+            other => other,
+        }
+    }
+
     /// 2 for what the caller wrote wrongly, 1 for everything else.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {

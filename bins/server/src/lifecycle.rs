@@ -10,21 +10,17 @@ use std::{
 
 use llmgw_core::{
     clock::{Clock, SystemClock},
-    cluster::{
-        catalog::Model, engine::WantedEngine, guard::Policy, pool::Pools, weights::WeightsOrders,
-    },
     control::{Activation, Control, Traffic},
     gateway::{Gateway, GatewayConfig, GatewayDeps, LoadTable, UsageSpool},
-    guard::Guard,
     id::{ModelName, ReplicaId},
     keys::HashingKey,
     store::{self, Epoch, Store},
     units::Bytes,
 };
 use llmgw_sched::controller::{
-    Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle,
+    Admission, Controller, ControllerConfig, ControllerDeps, ControllerHandle, TermsReader,
+    findings::WeightsReader,
 };
-use llmgw_sched::{planner::policy::PolicyName, reconcile::Pacing};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,9 +32,9 @@ use crate::{
     fault::{ADMIN, AGENTS, CLIENTS, Fault},
     first_key::{self, FirstKey},
     releases::Releases,
-    settings::QueueBounds,
+    settings::{QueueBounds, Sources, watch},
     signals::Stop,
-    weights::{RemoteReader, WeightsSettings},
+    weights::RemoteReader,
 };
 
 /// What a server is told. Plain data.
@@ -56,22 +52,10 @@ pub struct ServerConfig {
     pub cluster_listen: Option<SocketAddr>,
     /// Where the API key is to be written; `None` to tell it once.
     pub api_key_file: Option<PathBuf>,
-    /// Models that should run.
-    pub models: Vec<Model>,
-    /// Engines that every node should have.
-    pub engines: Vec<WantedEngine>,
-    /// Pools of nodes.
-    pub pools: Pools,
-    /// How fast replicas follow what is asked for.
-    pub pacing: Pacing,
-    /// How many calls wait for models on demand, and how long.
-    pub queue: QueueBounds,
-    /// Which policy places.
-    pub policy: PolicyName,
-    /// What is said of weights.
-    pub weights: WeightsSettings,
-    /// What prompts and answers are checked by; the baseline when absent.
-    pub guard: Option<Policy>,
+    /// Where settings are said, besides the cluster's document.
+    pub settings: Sources,
+    /// Whether the cluster's document is left aside: for a start when it can't be right any more.
+    pub without_document: bool,
     /// The list of releases that engines come from; absent when nothing is looked up.
     pub releases: Option<String>,
     /// How long to listen for agents that ran on before anything is placed.
@@ -91,6 +75,14 @@ pub struct Server {
     hashing_key: HashingKey,
     first_key: FirstKey,
     releases: Option<Releases>,
+    following: Following,
+}
+
+/// What follows the settings while a server runs.
+#[derive(Debug)]
+struct Following {
+    file: Option<PathBuf>,
+    reader: Arc<RemoteReader>,
 }
 
 /// A server that runs.
@@ -136,14 +128,8 @@ impl ServerConfig {
             admin_listen,
             cluster_listen,
             api_key_file,
-            models,
-            engines,
-            pools,
-            pacing,
-            queue,
-            policy,
-            weights,
-            guard: guard_policy,
+            settings: sources,
+            without_document,
             releases,
             settle,
         } = self;
@@ -165,6 +151,15 @@ impl ServerConfig {
         let store: Arc<dyn Store> = store::open(&url).await.map_err(Fault::Store)?;
         let hashing_key = data.hashing_key()?;
 
+        let stored = match without_document {
+            true => None,
+            false => store.settings(None).await.map_err(Fault::Store)?,
+        };
+        let version = stored.as_ref().map_or(0, |stored| stored.version);
+        let settings = sources.read(stored.as_ref().map_or("", |stored| &stored.text));
+        let settings = settings.map_err(|fault| fault.with_document(version))?;
+        let mut terms = settings.terms();
+        let engines = terms.engines.clone();
         let (engines, releases) = match releases {
             None => (engines, None),
             Some(list) => {
@@ -175,30 +170,24 @@ impl ServerConfig {
                 )
             }
         };
+        terms.engines = engines;
         let config = ControllerConfig {
             holder: data.server_id()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             lease_ttl: LEASE_TTL,
             settle,
-            declared: models,
-            engines,
-            pools,
-            pacing,
-            queue: Some(queue.into()),
-            policy,
-            weights: WeightsOrders {
-                evict: weights.evict,
-                mirror: weights.mirror.clone(),
-                hub_token: weights.hub_token.clone(),
-                ..WeightsOrders::default()
-            },
+            terms,
+            version_of_terms: version,
         };
-        let reader = RemoteReader::new(&weights, data.path().join("weights-found"))?;
+        let found = data.path().join("weights-found");
+        let reader = Arc::new(RemoteReader::new(&settings.weights, found)?);
+        let (settings_file, sources) = (sources.file.clone(), Arc::new(sources));
         let deps = ControllerDeps {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             hashing_key: hashing_key.clone(),
-            weights_reader: Some(Arc::new(reader)),
+            weights_reader: Some(Arc::clone(&reader) as Arc<dyn WeightsReader>),
+            terms_reader: (!without_document).then_some(sources as Arc<dyn TermsReader>),
         };
         let controller = config.build(deps).await.map_err(Fault::Controller)?;
         let handle = controller.handle();
@@ -209,23 +198,13 @@ impl ServerConfig {
 
         handle.reload_keys().await.map_err(Fault::Store)?;
         let spool = open_spool(&data).await?;
-        let guard = Arc::new(Guard::default());
-        if let Some(policy) = guard_policy {
-            guard
-                .replace_policy(policy)
-                .map_err(|error| Fault::Settings {
-                    origin: "the settings".to_owned(),
-                    problem: error.to_string(),
-                    hint: error.hint,
-                })?;
-        }
         let gateway = build_gateway(
-            (&handle, guard),
+            &handle,
             hashing_key.clone(),
             store,
             spool,
             clock,
-            (open_files, queue),
+            (open_files, settings.queue),
         );
         let agents = match agents_listener {
             None => None,
@@ -253,6 +232,10 @@ impl ServerConfig {
             hashing_key,
             first_key,
             releases,
+            following: Following {
+                file: settings_file,
+                reader,
+            },
         })
     }
 }
@@ -281,6 +264,7 @@ impl Server {
             admin_token,
             hashing_key,
             releases,
+            following,
             ..
         } = self;
         let handle = controller.handle();
@@ -297,6 +281,7 @@ impl Server {
             .transpose()?;
 
         let load = gateway.load();
+        let waiting = gateway.waiting();
         let numbers = gateway.numbers();
         let cut = gateway.cut();
         let serving = gateway.serve(clients, drain.clone());
@@ -329,6 +314,14 @@ impl Server {
         if let Some(releases) = releases {
             backs.spawn(releases.keep(handle.clone(), finish.clone()));
         }
+        let Following { file, reader } = following;
+        backs.spawn(watch::follow(
+            handle.clone(),
+            waiting,
+            reader,
+            finish.clone(),
+        ));
+        backs.spawn(watch::look(handle.clone(), file, finish.clone()));
         let broken = CancellationToken::new();
         backs.spawn({
             let (finish, broken) = (finish.clone(), broken.clone());
@@ -476,7 +469,7 @@ async fn open_spool(data: &DataDir) -> Result<UsageSpool, Fault> {
 }
 
 fn build_gateway(
-    (handle, guard): (&ControllerHandle, Arc<Guard>),
+    handle: &ControllerHandle,
     hashing_key: HashingKey,
     store: Arc<dyn Store>,
     spool: UsageSpool,
@@ -490,7 +483,7 @@ fn build_gateway(
         prices: handle.prices(),
         hashing_key,
         activation,
-        guard,
+        guard: handle.guard(),
         store,
         spool: Some(spool),
         clock,

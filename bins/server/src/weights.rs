@@ -8,6 +8,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -45,9 +46,17 @@ pub struct WeightsSettings {
 /// Asks hubs and web servers.
 #[derive(Debug)]
 pub(crate) struct RemoteReader {
+    fetcher: Fetcher,
+    /// Held for a look only, never across a wait.
+    ways: Mutex<Arc<Ways>>,
+    directory: PathBuf,
+}
+
+/// The ways to weights, as the settings have them.
+#[derive(Debug)]
+struct Ways {
     hub: Hub,
     mirror: Option<String>,
-    directory: PathBuf,
 }
 
 /// What is kept of one answer.
@@ -63,21 +72,41 @@ impl RemoteReader {
     /// A reader that keeps what it finds in `directory`, which is made when it is missing.
     pub(crate) fn new(settings: &WeightsSettings, directory: PathBuf) -> Result<Self, Fault> {
         let fetcher = Fetcher::new(FetchTimes::default()).map_err(Fault::Fetcher)?;
-        let hub = settings.hub.as_deref().unwrap_or(HUGGING_FACE);
         fs::create_dir_all(&directory).map_err(|source| Fault::DataDir {
             path: directory.clone(),
             source,
         })?;
+        let ways = Ways::of(settings, &fetcher);
         Ok(Self {
-            hub: Hub::new(fetcher, hub, settings.hub_token.clone()),
-            mirror: settings.mirror.clone(),
+            fetcher,
+            ways: Mutex::new(Arc::new(ways)),
             directory,
         })
+    }
+
+    /// Goes these ways from now on.
+    pub(crate) fn go(&self, settings: &WeightsSettings) {
+        let ways = Arc::new(Ways::of(settings, &self.fetcher));
+        *self.ways.lock().unwrap_or_else(PoisonError::into_inner) = ways;
+    }
+
+    fn ways(&self) -> Arc<Ways> {
+        Arc::clone(&self.ways.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn place(&self, weights: &Weights) -> Option<PathBuf> {
         let name = Fingerprint::of(weights)?;
         Some(self.directory.join(format!("{name}.json")))
+    }
+}
+
+impl Ways {
+    fn of(settings: &WeightsSettings, fetcher: &Fetcher) -> Self {
+        let hub = settings.hub.as_deref().unwrap_or(HUGGING_FACE);
+        Self {
+            hub: Hub::new(fetcher.clone(), hub, settings.hub_token.clone()),
+            mirror: settings.mirror.clone(),
+        }
     }
 }
 
@@ -98,7 +127,7 @@ impl WeightsReader for RemoteReader {
                     .await);
             }
         }
-        let pinned = self.hub.pin(weights).await.map_err(|error| {
+        let pinned = self.ways().hub.pin(weights).await.map_err(|error| {
             NotFound::with_code(Chain(&error).to_string(), error.hint(), error.code())
         })?;
         let pinned = pinned.unwrap_or_else(|| weights.clone());
@@ -109,7 +138,8 @@ impl WeightsReader for RemoteReader {
 impl RemoteReader {
     /// Reads the header of pinned weights, and keeps all that is known.
     async fn with_shape(&self, pinned: Weights, place: Option<PathBuf>, of: &Weights) -> Findings {
-        let shape = match self.hub.header_of(&pinned, self.mirror.as_deref()).await {
+        let ways = self.ways();
+        let shape = match ways.hub.header_of(&pinned, ways.mirror.as_deref()).await {
             Ok(header) => shape(&header),
             Err(error) => Err(NotFound::with_code(
                 error.to_string(),

@@ -12,21 +12,22 @@ use llmgw_core::{
         catalog::{Model, ModelDefinition},
         node::{Memory, NodeFacts},
         pool::Pools,
-        weights::WeightsOrders,
     },
-    control::Control,
+    control::{Control, ControlError},
+    error::Code,
     id::NodeId,
     keys::HashingKey,
     store::MemoryStore,
     testing::control::{Fixture, conformance},
     units::Bytes,
 };
-use llmgw_sched::{
-    controller::{Admission, ControllerConfig, ControllerDeps, ControllerHandle},
-    planner::policy::PolicyName,
-    reconcile::Pacing,
+use llmgw_sched::controller::{
+    Admission, ControllerConfig, ControllerDeps, ControllerHandle, Terms, TermsReader,
 };
-use llmgw_server::admin::{AdminDeps, serve};
+use llmgw_server::{
+    admin::{AdminDeps, serve},
+    settings::Sources,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncWriteExt, DuplexStream},
@@ -58,26 +59,43 @@ fn declared() -> Model {
     definition.try_into().unwrap()
 }
 
+/// Reads which policy places, over terms that stay.
+#[derive(Debug)]
+struct PolicyOver(Terms);
+
+impl TermsReader for PolicyOver {
+    fn read(&self, document: &str) -> Result<Terms, ControlError> {
+        let over = Sources::default().read(document);
+        let over =
+            over.map_err(|fault| ControlError::new(Code::InvalidRequest, fault.to_string()))?;
+        Ok(Terms {
+            policy: over.policy,
+            ..self.0.clone()
+        })
+    }
+}
+
 /// A controller with two nodes: one whose memory is known, and one whose agent does not say.
 async fn controller() -> Running {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let fast = [("speed".to_owned(), "fast".to_owned())];
     let pools = [("fast".to_owned(), fast.into())];
+    let terms = Terms {
+        declared: vec![declared()],
+        pools: Pools::checked(pools.into()).unwrap(),
+        ..Terms::default()
+    };
     let config = ControllerConfig {
         holder: "test".to_owned(),
         version: "0".to_owned(),
         lease_ttl: Duration::from_secs(9),
         settle: Duration::ZERO,
-        declared: vec![declared()],
-        engines: Vec::new(),
-        pools: Pools::checked(pools.into()).unwrap(),
-        pacing: Pacing::default(),
-        queue: None,
-        weights: WeightsOrders::default(),
-        policy: PolicyName::default(),
+        terms: terms.clone(),
+        version_of_terms: 0,
     };
     let deps = ControllerDeps {
         weights_reader: None,
+        terms_reader: Some(Arc::new(PolicyOver(terms))),
         hashing_key: HashingKey::from_bytes([1; 32]),
         store: Arc::new(MemoryStore::new(Arc::clone(&clock))),
         clock,

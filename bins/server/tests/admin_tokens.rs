@@ -11,17 +11,13 @@ use llmgw_core::{
         tenancy::KeyRequest,
     },
     clock::SystemClock,
-    cluster::{account::Role, order::HoldScope, pool::Pools, weights::WeightsOrders},
+    cluster::{account::Role, order::HoldScope},
     control::{Actor, Control},
     error::Code,
     keys::HashingKey,
     store::MemoryStore,
 };
-use llmgw_sched::{
-    controller::{ControllerConfig, ControllerDeps, ControllerHandle},
-    planner::policy::PolicyName,
-    reconcile::Pacing,
-};
+use llmgw_sched::controller::{ControllerConfig, ControllerDeps, ControllerHandle, Terms};
 use llmgw_server::admin::{AdminDeps, Operation, RoleTokens, operations, router, serve};
 use tokio::net::TcpListener;
 use tokio_util::{
@@ -46,19 +42,15 @@ async fn serving(store: MemoryStore) -> Serving {
         version: "0".into(),
         lease_ttl: Duration::from_secs(9),
         settle: Duration::ZERO,
-        declared: Vec::new(),
-        engines: Vec::new(),
-        pools: Pools::default(),
-        pacing: Pacing::default(),
-        queue: None,
-        policy: PolicyName::default(),
-        weights: WeightsOrders::default(),
+        terms: Terms::default(),
+        version_of_terms: 0,
     };
     let deps = ControllerDeps {
         store: Arc::new(store),
         clock: Arc::new(SystemClock::new()),
         hashing_key: key.clone(),
         weights_reader: None,
+        terms_reader: None,
     };
     let controller = config.build(deps).await.unwrap();
     let handle = controller.handle();

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use llmgw_core::{
-    cluster::replica::ReplicaSpec,
+    cluster::{
+        catalog::{Pooling, Profile},
+        replica::ReplicaSpec,
+    },
     id::{EngineName, ReplicaId},
     units::Bytes,
 };
@@ -91,7 +94,10 @@ impl Engine for LlamaCppEngine {
                     parallel.into(),
                     "--cache-ram".into(),
                     cache.into(),
-                ],
+                ]
+                .into_iter()
+                .chain(for_launcher(profile.needs.pooling))
+                .collect(),
                 env,
             },
             program => {
@@ -101,7 +107,7 @@ impl Engine for LlamaCppEngine {
                     .0
                     .saturating_mul(u64::from(profile.parallel));
                 let aliases = format!("{},{}", spec.model, spec.id);
-                let args: Vec<OsString> = vec![
+                let mut args: Vec<OsString> = vec![
                     "-m".into(),
                     weights.into(),
                     "--host".into(),
@@ -120,6 +126,7 @@ impl Engine for LlamaCppEngine {
                     "--slots".into(),
                     "--no-webui".into(),
                 ];
+                args.extend(for_server(profile));
                 EngineCommand {
                     program: program.program().to_owned(),
                     args,
@@ -150,11 +157,15 @@ impl Engine for LlamaCppEngine {
     }
 
     fn probe_request(&self, spec: &ReplicaSpec) -> Option<(&str, Value)> {
-        Some((openai::COMPLETIONS, openai::one_token(spec)))
+        Some(match spec.profile.needs.pooling {
+            None => (openai::COMPLETIONS, openai::one_token(spec)),
+            Some(Pooling::Rank) => (openai::RERANK, openai::one_score(spec)),
+            Some(_) => (openai::EMBEDDINGS, openai::one_vector(spec)),
+        })
     }
 
     fn probe_answered(&self, body: &[u8]) -> bool {
-        openai::is_token(body)
+        openai::is_token(body) || openai::is_vector_or_score(body)
     }
 
     fn busy_path(&self) -> Option<&str> {
@@ -164,6 +175,40 @@ impl Engine for LlamaCppEngine {
     fn busy(&self, body: &[u8]) -> Option<usize> {
         let slots = serde_json::from_slice::<Vec<Slot>>(body).ok()?;
         Some(slots.iter().filter(|slot| slot.is_processing).count())
+    }
+}
+
+/// What the launcher is told of pooling.
+fn for_launcher(pooling: Option<Pooling>) -> impl Iterator<Item = OsString> {
+    let told = pooling.map(|pooling| ["--pooling", word(pooling)].map(OsString::from));
+    told.into_iter().flatten()
+}
+
+/// What the engine's own program is told of it.
+fn for_server(profile: &Profile) -> Vec<OsString> {
+    let Some(pooling) = profile.needs.pooling else {
+        return Vec::new();
+    };
+    // A text is pooled at once: all that a request may have goes through in one batch.
+    let whole = profile.context.to_string();
+    let mut args = vec!["--batch-size", &whole, "--ubatch-size", &whole];
+    match pooling {
+        Pooling::Auto => args.push("--embeddings"),
+        Pooling::Rank => args.push("--reranking"),
+        Pooling::Mean | Pooling::Cls | Pooling::Last => {
+            args.extend(["--embeddings", "--pooling", word(pooling)]);
+        }
+    }
+    args.into_iter().map(OsString::from).collect()
+}
+
+fn word(pooling: Pooling) -> &'static str {
+    match pooling {
+        Pooling::Auto => "auto",
+        Pooling::Mean => "mean",
+        Pooling::Cls => "cls",
+        Pooling::Last => "last",
+        Pooling::Rank => "rank",
     }
 }
 

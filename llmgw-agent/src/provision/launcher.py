@@ -12,6 +12,7 @@ import socket
 import sys
 
 NAME = "llmgw-launcher"
+POOLING = ("auto", "mean", "cls", "last", "rank")
 
 
 def main():
@@ -58,6 +59,7 @@ def parse():
     parser.add_argument("--context", type=int, metavar="TOKENS", default=4096, help="for each slot")
     parser.add_argument("--parallel", type=int, metavar="SLOTS", default=1)
     parser.add_argument("--cache-ram", type=int, metavar="MIB", default=0, help="for prompts of earlier requests")
+    parser.add_argument("--pooling", choices=POOLING, help="for models that embed or rerank")
     arguments = parser.parse_args()
     if not arguments.version and not arguments.model:
         parser.error("--model is required")
@@ -77,6 +79,13 @@ def parameters(xllamacpp, arguments):
     parameters.endpoint_metrics = True
     parameters.endpoint_slots = True
     parameters.ui = False
+    if arguments.pooling:
+        parameters.embedding = True
+        # A text is pooled at once: all that a request may have goes through in one batch.
+        parameters.n_batch = parameters.n_ubatch = arguments.context
+    if arguments.pooling not in (None, "auto"):
+        kinds = xllamacpp.llama_pooling_type
+        parameters.pooling_type = getattr(kinds, "LLAMA_POOLING_TYPE_" + arguments.pooling.upper())
     # Nothing is fetched behind the agent's back.
     parameters.offline = True
     return parameters

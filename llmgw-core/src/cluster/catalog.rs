@@ -19,7 +19,7 @@ mod weights;
 
 pub use self::{
     fallbacks::{FallbackFault, check_fallbacks, fallback_faults},
-    needs::{FabricNeed, GpuNeed, GpusDefinition, KvCache, Needs, Prefer, Shards, Split},
+    needs::{FabricNeed, GpuNeed, GpusDefinition, KvCache, Needs, Pooling, Prefer, Shards, Split},
     profile::{Profile, ProfileDefinition},
 };
 

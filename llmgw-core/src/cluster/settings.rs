@@ -13,6 +13,17 @@ pub struct StoredSettings {
     pub about: AboutSettings,
 }
 
+impl StoredSettings {
+    /// What it is called in the audit log.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match self.about.brings_back {
+            None => format!("version {}", self.version),
+            Some(back) => format!("version {} brings back {back}", self.version),
+        }
+    }
+}
+
 /// What is known of a version besides what it says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AboutSettings {

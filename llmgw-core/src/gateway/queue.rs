@@ -9,6 +9,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::oneshot;
@@ -19,8 +20,19 @@ use crate::{cluster::tenancy::Party, id::ModelName, route::ModelRoute};
 #[derive(Debug)]
 pub(super) struct Queue {
     lines: Mutex<Lines>,
-    most_per_model: usize,
-    most: usize,
+}
+
+/// How many calls wait for models on demand, and how long: as a gateway was configured, until it is told otherwise. Cheap to
+/// clone.
+#[derive(Clone, Debug)]
+pub struct WaitingBounds(Arc<Queue>);
+
+/// How many calls may wait, and how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) per_model: usize,
+    pub(super) all: usize,
+    pub(super) patience: Duration,
 }
 
 /// What a call that waits is told.
@@ -53,6 +65,7 @@ pub(super) enum Full {
 
 #[derive(Debug, Default)]
 struct Lines {
+    bounds: Bounds,
     /// By model, then by number: in the order in which they came.
     models: HashMap<ModelName, BTreeMap<u64, Waiter>>,
     count: usize,
@@ -65,15 +78,40 @@ struct Waiter {
     turn: oneshot::Sender<Turn>,
 }
 
+// === impl WaitingBounds ===
+
+impl WaitingBounds {
+    pub(super) fn of(queue: &Arc<Queue>) -> Self {
+        Self(Arc::clone(queue))
+    }
+
+    /// Lets so many calls wait for each model, so many in all, and each for so long, from now on. Those that wait keep their
+    /// places.
+    pub fn set(&self, per_model: usize, all: usize, patience: Duration) {
+        self.0.lock().bounds = Bounds {
+            per_model,
+            all,
+            patience,
+        };
+    }
+}
+
 // === impl Queue ===
 
 impl Queue {
-    pub(super) fn new(most_per_model: usize, most: usize) -> Self {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let lines = Lines {
+            bounds,
+            ..Lines::default()
+        };
         Self {
-            lines: Mutex::default(),
-            most_per_model,
-            most,
+            lines: Mutex::new(lines),
         }
+    }
+
+    /// How long a call may wait that begins to wait now.
+    pub(super) fn patience(&self) -> Duration {
+        self.lock().bounds.patience
     }
 
     /// Takes a place.
@@ -84,10 +122,10 @@ impl Queue {
     ) -> Result<Place, Full> {
         let mut lines = self.lock();
         let waiting = lines.models.get(model).map_or(0, BTreeMap::len);
-        if waiting >= self.most_per_model && !lines.displace(Some(model), tenant) {
+        if waiting >= lines.bounds.per_model && !lines.displace(Some(model), tenant) {
             return Err(Full::Model(waiting));
         }
-        if lines.count >= self.most && !lines.displace(None, tenant) {
+        if lines.count >= lines.bounds.all && !lines.displace(None, tenant) {
             return Err(Full::All(lines.count));
         }
         let number = lines.next;
@@ -209,6 +247,14 @@ mod tests {
         route::{Progress, Waiting},
     };
 
+    fn queue(per_model: usize, all: usize) -> Queue {
+        Queue::new(Bounds {
+            per_model,
+            all,
+            patience: Duration::ZERO,
+        })
+    }
+
     fn route(name: &str) -> Arc<ModelRoute> {
         Arc::new(ModelRoute {
             name: name.parse().unwrap(),
@@ -232,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_turns_calls_away_and_a_place_that_is_left_is_free() {
-        let queue = Arc::new(Queue::new(2, 3));
+        let queue = Arc::new(queue(2, 3));
         let key = &someone();
         let one = enter(&queue, "a", key).unwrap();
         let _two = enter(&queue, "a", key).unwrap();
@@ -250,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_key_that_fills_the_queue_keeps_no_other_out() {
-        let queue = Arc::new(Queue::new(4, 100));
+        let queue = Arc::new(queue(4, 100));
         let (greedy, modest, third) = (&someone(), &someone(), &someone());
         let mut greedy: Vec<Place> = (0..4)
             .map(|_| enter(&queue, "a", greedy).unwrap())
@@ -268,7 +314,7 @@ mod tests {
 
     #[test]
     fn calls_go_on_in_rounds_one_of_each_key() {
-        let queue = Arc::new(Queue::new(10, 10));
+        let queue = Arc::new(queue(10, 10));
         let (a, b) = (&someone(), &someone());
         let order = [a, a, a, b];
         let mut places = order.map(|key| enter(&queue, "a", key).unwrap());
@@ -284,5 +330,22 @@ mod tests {
         for place in &mut places {
             assert!(matches!(place.turn.try_recv(), Ok(Turn::Served(_))));
         }
+    }
+
+    #[test]
+    fn other_bounds_hold_for_those_who_come_and_end_nobody() {
+        let queue = Arc::new(queue(1, 1));
+        let model: ModelName = "a".parse().unwrap();
+        let first = queue.enter(&model, &Party::Key(KeyId::generate()));
+        assert!(first.is_ok());
+        let own = Party::Key(KeyId::generate());
+        let bounds = WaitingBounds::of(&queue);
+        bounds.set(2, 2, Duration::from_secs(7));
+        let second = queue.enter(&model, &own);
+        assert!(second.is_ok());
+        bounds.set(1, 1, Duration::from_secs(7));
+        assert_eq!(queue.waiting(&model), 2);
+        assert_eq!(queue.enter(&model, &own).unwrap_err(), Full::Model(2));
+        assert_eq!(queue.patience(), Duration::from_secs(7));
     }
 }

@@ -107,11 +107,12 @@ impl Waking<'_> {
             Waiting::Loading(state) => state.clone(),
             Waiting::Unplaceable(why) | Waiting::Parked(why) | Waiting::Off(why) => why.clone(),
         };
+        let patience = self.queue.patience();
         let served = self.until_served(&route, &mut place, &mut state);
         match timeout_at(self.deadline, served).await {
             Ok(served) => served,
             Err(_) => {
-                let seconds = self.config.activation_deadline.as_secs();
+                let seconds = patience.as_secs();
                 let message = format!("{name} was not ready within {seconds} s: {state}");
                 Err(Refusal::new(Code::ActivationTimeout, message))
             }

@@ -153,7 +153,7 @@ impl Serving {
 
     /// Asks the model; and when it can't serve, those that it falls back to, in their order, until one answers.
     async fn reach_any(&mut self) -> Result<Answer, Refusal> {
-        let deadline = Instant::now() + self.shared.config.activation_deadline;
+        let deadline = Instant::now() + self.shared.queue.patience();
         let asked = Arc::clone(&self.route);
         let refusal = match self.reach(&asked, deadline).await {
             Err(refusal) if refusal.lets_fall_back() => refusal,

@@ -449,7 +449,14 @@ mod tests {
     #[test]
     fn calls_are_counted_while_their_guards_live() {
         let upstreams = Arc::new(Upstreams::default());
-        let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
+        let load = LoadTable::new(
+            Arc::clone(&upstreams),
+            Arc::new(Queue::new(crate::gateway::queue::Bounds {
+                per_model: 1,
+                all: 1,
+                patience: Duration::ZERO,
+            })),
+        );
         let (a, b) = (endpoint(1), endpoint(2));
         let call = upstreams.begin_call();
         let first = upstreams.entry(a).begin(0, Instant::now());
@@ -475,7 +482,14 @@ mod tests {
     #[test]
     fn a_replica_that_left_the_table_is_counted_until_its_last_call_has_ended() {
         let upstreams = Arc::new(Upstreams::default());
-        let load = LoadTable::new(Arc::clone(&upstreams), Arc::new(Queue::new(1, 1)));
+        let load = LoadTable::new(
+            Arc::clone(&upstreams),
+            Arc::new(Queue::new(crate::gateway::queue::Bounds {
+                per_model: 1,
+                all: 1,
+                patience: Duration::ZERO,
+            })),
+        );
         let leaving = endpoint(1);
         let call = upstreams.entry(leaving).begin(0, Instant::now());
         upstreams.keep(&table(Vec::new()));
@@ -497,7 +511,15 @@ mod tests {
         upstreams.keep(&table(vec![stays, moved]));
         let retired = entries.map(|entry| entry.retired.load(Ordering::Acquire));
         assert_eq!(retired, [false, true, true]);
-        let replicas = LoadTable::new(upstreams, Arc::new(Queue::new(1, 1))).replicas();
+        let replicas = LoadTable::new(
+            upstreams,
+            Arc::new(Queue::new(crate::gateway::queue::Bounds {
+                per_model: 1,
+                all: 1,
+                patience: Duration::ZERO,
+            })),
+        )
+        .replicas();
         let known: Vec<ReplicaId> = replicas.iter().map(|load| load.replica).collect();
         assert_eq!(known, [stays.replica]);
     }

@@ -16,6 +16,7 @@ mod pools;
 mod promises;
 mod replacing;
 mod sample;
+mod settings;
 mod tenancy;
 mod trial;
 mod verdict;
@@ -87,6 +88,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     tenancy::a_level_is_listed_from_its_making_to_its_removal(control).await?;
     tenancy::a_key_belongs_to_a_level_that_there_is(control).await?;
     more::declared_models_are_in_the_settings(fixture).await?;
+    settings::a_document_is_in_force_until_another_is(fixture).await?;
+    settings::documents_that_cannot_be_right_are_refused(control).await?;
     more::jobs_are_ordered(control).await?;
     more::what_is_not_listed_is_not_collected(control).await?;
     more::orders_are_written_down(control).await?;
@@ -162,11 +165,7 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
         &left.tenancy.levels().await,
         &right.tenancy.levels().await,
     )?;
-    equal(
-        "settings",
-        &left.settings.settings().await,
-        &right.settings.settings().await,
-    )?;
+    settings::same_answers(left, right).await?;
     ordering::same_answers(left, right).await?;
     logs::same_answers(left, right).await?;
     equal("jobs", &left.jobs.jobs().await, &right.jobs.jobs().await)?;

@@ -330,6 +330,10 @@ class Client:
         """The address."""
 
     @property
+    def settings(self) -> Settings:
+        """What holds for the whole cluster, and its own document."""
+
+    @property
     def orders(self) -> Orders:
         """What is ordered of it, and what is looked up for that."""
 
@@ -414,6 +418,51 @@ class Client:
         """What was used within the last `since`: by model and key, or by what `by` names, such as `level,model,day`."""
 
     def usage_async(self, *, by: str | None = None, since: str = "24h") -> asyncio.Future[list[Usage]]:
+        """The same, awaited."""
+
+# === settings: what holds for the whole cluster ===
+
+@final
+class Settings:
+    """What holds for the whole cluster, and its own document; `Client.settings` gives it.
+
+    Answers are plain data, in the words of the admin API.
+    """
+
+    def in_force(self) -> dict[str, Any]:
+        """What holds, and which version of the document is in force."""
+
+    def in_force_async(self) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def document(self, version: int | None = None) -> dict[str, Any]:
+        """The document, or this version of it, as it was written."""
+
+    def document_async(self, version: int | None = None) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def history(self, *, before: int | None = None, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Its versions, the newest first."""
+
+    def history_async(self, *, before: int | None = None, limit: int = 1_000) -> asyncio.Future[list[dict[str, Any]]]:
+        """The same, awaited."""
+
+    def put(self, document: str, *, base: int | None = None) -> dict[str, Any]:
+        """Takes a document in the place of the one before; it is in force at once. `base`: only if that is the newest version still."""
+
+    def put_async(self, document: str, *, base: int | None = None) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def roll_back(self, version: int) -> dict[str, Any]:
+        """Brings the text of an earlier version back, as a new one; 0 for a document that says nothing."""
+
+    def roll_back_async(self, version: int) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def try_out(self, document: str) -> dict[str, Any]:
+        """What a document would come to, and what the planner would do; changes nothing."""
+
+    def try_out_async(self, document: str) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
 # === orders: what is ordered of a control plane ===
@@ -653,12 +702,6 @@ class Orders:
         """Revokes an admin token."""
 
     def revoke_token_async(self, token: str) -> asyncio.Future[None]:
-        """The same, awaited."""
-
-    def settings(self) -> dict[str, Any]:
-        """What the control plane was told."""
-
-    def settings_async(self) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def jobs(self) -> list[dict[str, Any]]:

@@ -17,19 +17,17 @@ use llmgw_core::{
     },
     control::{
         Accounts as _, Audit as _, Capacities as _, Catalog as _, Engines as _, Fleet as _,
-        Holds as _, Jobs as _, Operators as _, Settings as _, Storage as _, Tenancy as _,
+        Holds as _, Jobs as _, Operators as _, Storage as _, Tenancy as _,
     },
-    error::Code,
     id::{EngineName, HoldName, KeyId, ModelName, TokenId},
     units::Micros,
 };
 use pyo3::prelude::*;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::Orders;
 use crate::{
-    convert::{Plain, from_python},
+    convert::{Plain, from_python, plain},
     error::Error,
 };
 
@@ -297,13 +295,6 @@ impl Orders {
         Ok(async move { plain(&admin.revoke_token(id).await?) })
     }
 
-    pub(super) fn ask_settings(
-        &self,
-    ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
-        let admin = self.0.clone();
-        async move { plain(&admin.settings().await?) }
-    }
-
     pub(super) fn ask_jobs(
         &self,
     ) -> impl Future<Output = Result<Plain<Value>, Error>> + Send + use<> {
@@ -361,12 +352,6 @@ impl Orders {
 }
 
 /// An answer as plain data.
-fn plain(answer: &impl Serialize) -> Result<Plain<Value>, Error> {
-    serde_json::to_value(answer)
-        .map(Plain)
-        .map_err(|error| Error::new(Code::Internal, error.to_string()))
-}
-
 /// Reads a name or another short text; an error names the argument.
 fn parsed<T>(field: &str, text: &str) -> Result<T, Error>
 where

@@ -5,12 +5,14 @@ use llmgw_core::{
     cluster::{
         engine::WantedEngine,
         order::{Orders, StoredOrder, Subject},
-        weights::Sha256Digest,
+        pool::Pools,
+        weights::{Sha256Digest, WeightsOrders},
     },
     id::{ModelName, NodeId},
 };
 
 use super::{findings::Answered, snapshot::Entry};
+use crate::{planner::policy::PolicyName, reconcile::Pacing};
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -80,6 +82,21 @@ pub enum Event {
     },
     /// An operator says that the nodes that fell silent together are gone: what they ran is placed elsewhere.
     Thaw,
+    /// Other terms hold: what files, command lines and the cluster's document say has changed.
+    Terms {
+        /// The models that are declared.
+        entries: Vec<Entry>,
+        /// The engines that nodes should have.
+        engines: Vec<WantedEngine>,
+        /// The pools of nodes.
+        pools: Pools,
+        /// How fast to follow what is asked for.
+        pacing: Pacing,
+        /// Which policy places.
+        policy: PolicyName,
+        /// What nodes are to do about weights.
+        weights: Box<WeightsOrders>,
+    },
     /// More is known of the releases of engines; what is not wanted so is passed over.
     Engines(Vec<WantedEngine>),
     /// A client asked for a model that nothing serves.

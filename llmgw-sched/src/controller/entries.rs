@@ -19,6 +19,37 @@ pub(super) fn entries(
     added: Vec<StoredModel>,
     now: Timestamp,
 ) -> Result<BTreeMap<ModelName, Entry>, ControllerError> {
+    let mut entries = declared_entries(declared, now)?;
+    for StoredModel { model, added_at } in added {
+        let clash = entries.values().find(|other| {
+            std::iter::once(model.name())
+                .chain(model.aliases())
+                .any(|name| other.model.answers_to(name.as_str()))
+        });
+        match clash {
+            None => {
+                entries.insert(model.name().clone(), Entry::added(model, added_at));
+            }
+            Some(other) => tracing::warn!(
+                model = %model.name(),
+                declared = %other.model.name(),
+                "an added model is not run: a declared one has its name",
+            ),
+        }
+    }
+    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
+    for fault in fallback_faults(&all) {
+        let name = all.get(fault.at).map(|model| model.name().as_str());
+        tracing::warn!(model = name, problem = %fault.error, "the fallbacks of a model are right no more");
+    }
+    Ok(entries)
+}
+
+/// Declared models alone.
+pub(super) fn declared_entries(
+    declared: Vec<Model>,
+    now: Timestamp,
+) -> Result<BTreeMap<ModelName, Entry>, ControllerError> {
     let mut entries: BTreeMap<ModelName, Entry> = BTreeMap::new();
     for model in declared {
         if let Some(problem) = model.cannot_start() {
@@ -47,28 +78,6 @@ pub(super) fn entries(
             name: name.unwrap_or_default(),
             problem: fault.error,
         });
-    }
-    for StoredModel { model, added_at } in added {
-        let clash = entries.values().find(|other| {
-            std::iter::once(model.name())
-                .chain(model.aliases())
-                .any(|name| other.model.answers_to(name.as_str()))
-        });
-        match clash {
-            None => {
-                entries.insert(model.name().clone(), Entry::added(model, added_at));
-            }
-            Some(other) => tracing::warn!(
-                model = %model.name(),
-                declared = %other.model.name(),
-                "an added model is not run: a declared one has its name",
-            ),
-        }
-    }
-    let all: Vec<&Model> = entries.values().map(|entry| &entry.model).collect();
-    for fault in fallback_faults(&all) {
-        let name = all.get(fault.at).map(|model| model.name().as_str());
-        tracing::warn!(model = name, problem = %fault.error, "the fallbacks of a model are right no more");
     }
     Ok(entries)
 }

@@ -155,7 +155,8 @@ impl Engines for ControllerHandle {
     async fn engines(&self) -> Result<Vec<EngineView>, ControlError> {
         let shared = &self.shared;
         let (snapshot, now) = (shared.snapshot(), shared.clock.monotonic());
-        let wanted = snapshot.orders.engines_over(&shared.settings.engines);
+        let told = shared.in_force.borrow().view.engines.clone();
+        let wanted = snapshot.orders.engines_over(&told);
         let nodes = views::nodes(&snapshot, now);
         Ok(engines(&wanted, &snapshot.orders, &nodes))
     }
@@ -186,7 +187,8 @@ impl Engines for ControllerHandle {
                 return Err(not_chosen(&name));
             }
             let models = snapshot.entries.values().map(|entry| &entry.model);
-            let wanted = check_unchoosing(&name, &shared.settings.engines, models)?;
+            let told = shared.in_force.borrow().view.engines.clone();
+            let wanted = check_unchoosing(&name, &told, models)?;
             shared
                 .lift(&actor, "engine.unset", name.as_str(), subject)
                 .await?;

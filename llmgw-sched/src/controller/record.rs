@@ -1,22 +1,15 @@
-//! What this control plane was told, what is under way, and what was ordered.
+//! What is under way, and what was ordered.
 
 use async_trait::async_trait;
 use llmgw_core::{
-    api::{admin::JobView, settings::SettingsView},
+    api::admin::JobView,
     cluster::audit::{AuditEntry, NewAuditEntry},
-    control::{Actor, Audit, ControlError, Jobs, Settings, jobs},
+    control::{Actor, Audit, ControlError, Jobs, jobs},
     error::Code,
     store::Write,
 };
 
 use super::{ControllerHandle, Shared, roles::from_store, views};
-
-#[async_trait]
-impl Settings for ControllerHandle {
-    async fn settings(&self) -> Result<SettingsView, ControlError> {
-        Ok(self.shared.settings.clone())
-    }
-}
 
 #[async_trait]
 impl Jobs for ControllerHandle {

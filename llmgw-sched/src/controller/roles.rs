@@ -289,14 +289,23 @@ impl Fleet for ControllerHandle {
 
     async fn plan(&self, changes: &[Change]) -> Result<Outcome, ControlError> {
         let shared = &self.shared;
+        shared.plan(shared.snapshot(), changes.to_vec()).await
+    }
+}
+
+impl Shared {
+    /// What changes would do from there, on a thread of its own.
+    pub(super) async fn plan(
+        &self,
+        snapshot: Arc<Snapshot>,
+        changes: Vec<Change>,
+    ) -> Result<Outcome, ControlError> {
         // One at a time: each may keep a processor busy for a while, and the loop needs one too.
-        let turn = Arc::clone(&shared.plans).acquire_owned().await;
+        let turn = Arc::clone(&self.plans).acquire_owned().await;
         let turn = turn.map_err(|_| stopping())?;
-        let snapshot = shared.snapshot();
-        let now = shared.clock.monotonic();
-        let changes = changes.to_vec();
+        let now = self.clock.monotonic();
         let options = snapshot.intent().options();
-        let answer = shared.tasks.spawn_blocking(move || {
+        let answer = self.tasks.spawn_blocking(move || {
             let _held_to_the_end = turn;
             let models = snapshot.entries.values();
             let models = models.map(|entry| as_wanted_now(&snapshot, entry));
@@ -508,7 +517,7 @@ const ATTEMPT_DEADLINE: Duration = Duration::from_secs(2);
 const ATTEMPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Refuses a model whose engine no node is to have: it could never run.
-fn check_engines(model: &Model, wanted: &[Wish]) -> Result<(), ControlError> {
+pub(super) fn check_engines(model: &Model, wanted: &[Wish]) -> Result<(), ControlError> {
     for (index, profile) in model.profiles().iter().enumerate() {
         let name = &profile.engine;
         let is_known = KNOWN_ENGINES.contains(&name.as_str());

@@ -8,8 +8,10 @@ use llmgw_core::{
     },
     clock::{RuntimeClock, Timestamp},
     cluster::{
+        catalog::Model,
         engine::{Provision, ProvisionState},
         node::{Memory, NodeFacts, NodeState},
+        pool::Pools,
         replica::{ReplicaState, ReplicaStatus},
         weights::{FetchProgress, Sha256Digest, ToldHeader, Weights, WeightsOnDisk},
     },
@@ -34,6 +36,7 @@ mod logs;
 mod machines;
 mod ordered;
 mod tenancy;
+mod terms;
 mod weights;
 
 /// A controller that runs, and the store behind it.
@@ -80,7 +83,10 @@ async fn reading(
     reader: Option<Arc<dyn WeightsReader>>,
 ) -> Running {
     let config = ControllerConfig {
-        declared,
+        terms: Terms {
+            declared,
+            ..Terms::default()
+        },
         ..alone()
     };
     started(config, store, clock, reader).await
@@ -93,13 +99,8 @@ fn alone() -> ControllerConfig {
         version: "0".into(),
         lease_ttl: Duration::from_secs(9),
         settle: Duration::ZERO,
-        declared: Vec::new(),
-        engines: Vec::new(),
-        pools: Pools::default(),
-        pacing: Pacing::default(),
-        queue: None,
-        policy: PolicyName::default(),
-        weights: WeightsOrders::default(),
+        terms: Terms::default(),
+        version_of_terms: 0,
     }
 }
 
@@ -114,6 +115,7 @@ async fn started(
         clock,
         hashing_key: HashingKey::from_bytes([1; 32]),
         weights_reader: reader,
+        terms_reader: None,
     };
     let controller = config.build(deps).await.unwrap();
     let handle = controller.handle();

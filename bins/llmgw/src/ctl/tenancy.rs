@@ -245,7 +245,7 @@ fn spent(spending: &[SpendingView]) -> String {
 }
 
 /// What is limited, in one line.
-fn limited(limits: &Limits) -> String {
+pub(crate) fn limited(limits: &Limits) -> String {
     let Limits {
         models,
         requests_per_minute,

@@ -15,5 +15,6 @@ mod kill;
 mod logs;
 mod measured;
 mod serve;
+mod settings;
 mod stop;
 mod watched;

@@ -1,5 +1,6 @@
 //! The table of routes: what each is for, who may ask, who answers.
 
+mod document;
 mod keys;
 
 use axum::{
@@ -22,7 +23,6 @@ use llmgw_core::{
             HoldRequest, HoldView, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled,
             ScaleRequest, Scaled, TokenRequest, TokenRevoked, TokenView,
         },
-        settings::SettingsView,
         whatif::{Outcome, Snapshot, WhatIf},
     },
     cluster::{account::Role, audit::AuditEntry, capacity::Capacity, catalog::ModelDefinition},
@@ -32,7 +32,7 @@ use schemars::JsonSchema;
 use super::{
     caller, decisions, events, fleet, logs, metrics, models,
     openapi::{self, Shape},
-    orders, tenancy, weights,
+    orders, settings, tenancy, weights,
 };
 
 /// The routes, as they are collected.
@@ -75,6 +75,7 @@ pub(super) fn table() -> Table {
     use Role::{Admin, Operator, Viewer};
     Table::default()
         .tenancy()
+        .settings()
         .get(
             "/api/v1/summary",
             Viewer,
@@ -209,13 +210,6 @@ pub(super) fn table() -> Table {
             orders::lift,
         )
         .answers::<HoldLifted>()
-        .get(
-            "/api/v1/settings",
-            Viewer,
-            "What this control plane was told",
-            tenancy::settings,
-        )
-        .answers::<SettingsView>()
         .get(
             "/api/v1/jobs",
             Viewer,

@@ -1,10 +1,9 @@
-//! `keys`, `tenants`, `prices`, `settings`, `jobs`, `audit`: who may use the models, what was told, what is under way, what was ordered.
+//! `keys`, `tenants`, `prices`, `jobs`, `audit`: who may use the models, what is under way, what was ordered.
 
 use axum::{Json, extract::Query};
 use llmgw_core::{
     api::{
         admin::JobView,
-        settings::SettingsView,
         tenancy::{
             CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
         },
@@ -97,10 +96,6 @@ pub(super) async fn set_price(
     SmallBody(request): SmallBody<PriceRequest>,
 ) -> Result<Json<Price>, Refusal> {
     Ok(Json(control.accounts.set_price(request).await?))
-}
-
-pub(super) async fn settings(Asked(control): Asked) -> Result<Json<SettingsView>, Refusal> {
-    Ok(Json(control.settings.settings().await?))
 }
 
 pub(super) async fn jobs(Asked(control): Asked) -> Result<Json<Vec<JobView>>, Refusal> {

@@ -22,7 +22,7 @@ use llmgw_sched::reconcile::Pacing;
 use serde::Deserialize;
 
 /// `scaling`, as it is written.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScalingFile {
     min_residency: Option<Span>,
@@ -32,7 +32,7 @@ pub(super) struct ScalingFile {
 }
 
 /// `queue`, as it is written.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QueueFile {
     max_per_model: Option<usize>,
@@ -54,6 +54,16 @@ pub struct QueueBounds {
 // === impl ScalingFile ===
 
 impl ScalingFile {
+    /// This, with what `over` says in the place of what is said here.
+    pub(super) fn under(self, over: Self) -> Self {
+        Self {
+            min_residency: over.min_residency.or(self.min_residency),
+            max_wait: over.max_wait.or(self.max_wait),
+            evict_idle_after: over.evict_idle_after.or(self.evict_idle_after),
+            scale_up_after: over.scale_up_after.or(self.scale_up_after),
+        }
+    }
+
     /// Checks it, with what is usual in place of what is not said.
     pub(super) fn checked(self) -> Result<Pacing, DefinitionError> {
         let Self {
@@ -96,6 +106,15 @@ impl ScalingFile {
 // === impl QueueFile ===
 
 impl QueueFile {
+    /// This, with what `over` says in the place of what is said here.
+    pub(super) fn under(self, over: Self) -> Self {
+        Self {
+            max_per_model: over.max_per_model.or(self.max_per_model),
+            max_total: over.max_total.or(self.max_total),
+            activation_timeout: over.activation_timeout.or(self.activation_timeout),
+        }
+    }
+
     /// Checks it, with what is usual in place of what is not said.
     pub(super) fn checked(self) -> Result<QueueBounds, DefinitionError> {
         let Self {

@@ -1,4 +1,17 @@
+use std::path::Path;
+
+use llmgw_core::units::Bytes;
+
 use super::*;
+use crate::fault::Fault;
+
+fn read_file(path: &Path) -> Result<Settings, Fault> {
+    let sources = Sources {
+        file: Some(path.to_owned()),
+        ..Sources::default()
+    };
+    sources.read("")
+}
 
 #[test]
 fn a_model_flag_says_all_that_is_needed() {
@@ -25,7 +38,7 @@ fn the_policy_that_places_is_chosen_by_its_name() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     assert_eq!(read("models: []").unwrap().policy, PolicyName::Scarcity);
     let spread = read("placement: {policy: spread}").unwrap();
@@ -48,7 +61,7 @@ fn pools_are_named_by_models_and_engines_and_must_be_there() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     let pools = "pools: {fast: {gpu: h200}}\n";
     let of = |pool: &str| {
@@ -103,7 +116,7 @@ fn what_is_said_of_weights_is_checked_and_the_token_is_read_and_not_shown() {
     let token = directory.path().join("hub.token");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     std::fs::write(&token, "hf_secret\n").unwrap();
     let all = format!(
@@ -167,7 +180,7 @@ fn a_settings_file_is_checked_whole() {
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     let settings = read(
         "models:\n  - name: tiny\n    source: file:/m.gguf\n    profiles: [{memory: 1GiB}]\n\
@@ -258,13 +271,145 @@ fn a_settings_file_is_checked_whole() {
     }
 }
 
+/// What a file and flags come to with a document over them.
+fn over(file: &str, flags: &[&str], document: &str) -> Result<Settings, Fault> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("llmgw.yaml");
+    std::fs::write(&path, file).unwrap();
+    let sources = Sources {
+        file: Some(path),
+        flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        starter: true,
+    };
+    sources.read(document)
+}
+
+fn names(settings: &Settings) -> Vec<&str> {
+    let names = settings.models.iter().map(|model| model.name().as_str());
+    names.collect()
+}
+
+const A_AND_B: &str = "\
+models:
+  - {name: a, source: file:/a.gguf, profiles: [{memory: 1GiB}]}
+  - {name: b, source: file:/b.gguf, profiles: [{memory: 1GiB}]}
+pools: {fast: {gpu: h200}, slow: {gpu: none}}
+engines: {llamacpp: {version: b1}, vllm: {pool: fast}}
+queue: {max_total: 8, activation_timeout: 20s}
+weights: {mirror: 'http://mirror.example/m', evict: true}
+";
+
+#[test]
+fn a_document_stands_over_a_file_name_by_name_and_field_by_field() {
+    let document = "\
+models:
+  - {name: b, source: file:/other.gguf, profiles: [{memory: 2GiB}]}
+  - {name: c, source: file:/c.gguf, profiles: [{memory: 1GiB, pool: slow}]}
+pools: {fast: {gpu: b200}}
+engines: {llamacpp: {version: b2}}
+queue: {max_total: 4}
+placement: {policy: spread}
+weights: {evict: false}
+";
+    let flag = "d=file:/d.gguf,memory=1GiB";
+    let settings = over(A_AND_B, &[flag], document).unwrap();
+    assert_eq!(names(&settings), ["a", "d", "b", "c"]);
+    assert_eq!(settings.models[2].profiles()[0].memory, Bytes::gib(2));
+    let version = |name: &str| settings.engines[name].version().to_owned();
+    assert_eq!(version("llamacpp"), "b2");
+    assert!(settings.engines.contains_key("vllm"));
+    assert_eq!(settings.pools.by_name()["fast"]["gpu"], "b200");
+    assert_eq!(settings.pools.by_name()["slow"]["gpu"], "none");
+    assert_eq!(settings.queue.max_total, 4);
+    assert_eq!(settings.queue.activation_timeout.as_secs(), 20);
+    assert_eq!(settings.policy, PolicyName::Spread);
+    assert!(!settings.weights.evict);
+    let mirror = settings.weights.mirror.as_deref();
+    assert_eq!(mirror, Some("http://mirror.example/m"));
+
+    let alone = over(A_AND_B, &[flag], "").unwrap();
+    assert_eq!(names(&alone), ["a", "b", "d"]);
+    assert_eq!(alone.queue.max_total, 8);
+}
+
+#[test]
+fn the_starter_model_stays_beside_what_a_document_names() {
+    let starter = "smollm2-135m";
+    let one = "models: [{name: a, source: file:/a.gguf, profiles: [{memory: 1GiB}]}]";
+    assert_eq!(names(&over("{}", &[], "").unwrap()), [starter]);
+    assert_eq!(names(&over("{}", &[], one).unwrap()), [starter, "a"]);
+    assert_eq!(names(&over(one, &[], "").unwrap()), ["a"]);
+    let of_its_name = one.replace("name: a", "name: smollm2-135m");
+    let settings = over("{}", &[], &of_its_name).unwrap();
+    assert_eq!(names(&settings), [starter]);
+    assert!(settings.models[0].profiles()[0].memory == Bytes::gib(1));
+}
+
+#[test]
+fn what_a_document_can_not_say_is_refused_by_its_place_there() {
+    for (document, says) in [
+        ("frob: 1", "document:1:1: "),
+        ("queue:\n  max_total: x", "document:2:14: "),
+        ("[", "document:"),
+        (
+            "weights: {hub_token_file: /etc/shadow}",
+            "document: weights.hub_token_file: it names a file of one machine",
+        ),
+        (
+            "queue: {max_total: 0}",
+            "document: queue.max_total: 0 is not between",
+        ),
+        (
+            "models: [{name: b, source: file:/x, profiles: [{memory: 0}]}]",
+            "document: models[0].",
+        ),
+        (
+            "models: [{name: d, source: file:/x, profiles: [{memory: 1GiB}]}]",
+            "document: the name d is declared twice",
+        ),
+        (
+            "models: [{name: e, aliases: [a], source: file:/x, profiles: [{memory: 1GiB}]}]",
+            "document: the name a is declared twice",
+        ),
+        (
+            "engines: {vllm: {pool: frob}}",
+            "document: engines.vllm.pool: ",
+        ),
+        (
+            "models: [{name: e, source: file:/x, profiles: [{memory: 1GiB, engine: frob}]}]",
+            "document: models[0].profiles[0].engine: frob is not an engine",
+        ),
+    ] {
+        let fault = over(A_AND_B, &["d=file:/d.gguf,memory=1GiB"], document).unwrap_err();
+        let shown = fault.to_string();
+        assert!(shown.starts_with(says), "{document}: {shown}");
+    }
+}
+
+#[test]
+fn every_key_of_the_table_is_one_and_the_readme_has_it() {
+    let readme = include_str!("../../../../README.md");
+    for key in KEYS {
+        assert!(readme.contains(key.path), "{}", key.path);
+    }
+    for key in KEYS
+        .iter()
+        .filter(|key| !key.path.contains("NAME") && key.path != "models")
+    {
+        let (part, field) = key.path.split_once('.').unwrap();
+        // A map is what no key takes: it is known, and refused for what it is.
+        let error = over(&format!("{part}: {{{field}: {{}}}}"), &[], "").unwrap_err();
+        assert!(!error.to_string().contains("unknown"), "{error}");
+    }
+}
+
 #[test]
 fn a_policy_of_the_guard_is_read_whole_and_what_can_not_be_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("llmgw.yaml");
     let read = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        Settings::read(&path)
+        read_file(&path)
     };
     assert_eq!(
         read("models: []").unwrap().guard,

@@ -136,6 +136,59 @@ fn the_launcher_gets_the_context_of_one_slot_and_both_aliases() {
 }
 
 #[test]
+fn what_a_profile_says_of_pooling_reaches_either_server() {
+    let args = |pooling: Option<Pooling>, launch: Launch| {
+        let mut spec = spec();
+        spec.profile.needs.pooling = pooling;
+        command(&spec, launch).1
+    };
+    let wheel = || Launch::Wheel {
+        python: "/e/python".into(),
+        launcher: "/e/launcher.py".into(),
+    };
+    let program = || Launch::Program {
+        program: "/opt/llama-server".into(),
+    };
+    for launch in [wheel(), program()] {
+        let plain = args(None, launch);
+        assert!(
+            !plain
+                .iter()
+                .any(|arg| arg.contains("pool") || arg.contains("embed"))
+        );
+    }
+    assert_eq!(
+        value(&args(Some(Pooling::Mean), wheel()), "--pooling"),
+        "mean"
+    );
+    let mean = args(Some(Pooling::Mean), program());
+    assert!(mean.contains(&"--embeddings".to_owned()));
+    assert_eq!(
+        (value(&mean, "--pooling"), value(&mean, "--ubatch-size")),
+        ("mean", "4096")
+    );
+    let auto = args(Some(Pooling::Auto), program());
+    assert!(auto.contains(&"--embeddings".to_owned()) && !auto.contains(&"--pooling".to_owned()));
+    assert!(args(Some(Pooling::Rank), program()).contains(&"--reranking".to_owned()));
+}
+
+#[test]
+fn the_probe_asks_for_what_the_replica_makes() {
+    let engine = LlamaCppEngine::new("llamacpp".parse().unwrap());
+    let mut spec = spec();
+    for (pooling, path) in [
+        (Pooling::Mean, "/v1/embeddings"),
+        (Pooling::Auto, "/v1/embeddings"),
+        (Pooling::Rank, "/v1/rerank"),
+    ] {
+        spec.profile.needs.pooling = Some(pooling);
+        let (asked, body) = engine.probe_request(&spec).unwrap();
+        assert_eq!((asked, &body["model"]), (path, &json!("org/tiny:q4")));
+    }
+    assert!(engine.probe_answered(br#"{"data":[{"embedding":[0.5]}]}"#));
+}
+
+#[test]
 fn the_prompt_cache_stays_within_the_profile() {
     assert_eq!(prompt_cache_mib(Bytes::mib(800)), 50);
     assert_eq!(prompt_cache_mib(Bytes(1)), 0);

@@ -38,6 +38,9 @@ pub struct Needs {
     /// How the cache of keys and values is kept.
     #[serde(default, skip_serializing_if = "KvCache::is_default")]
     pub kv_cache: KvCache,
+    /// Whether it makes vectors or scores of texts, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
 }
 
 /// GPUs as people write them.
@@ -129,6 +132,23 @@ pub enum KvCache {
     F8,
 }
 
+/// How what a model makes of each token of a text becomes one answer: for models that embed or rerank.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// As the weights say.
+    Auto,
+    /// The mean of all tokens.
+    Mean,
+    /// The first token.
+    Cls,
+    /// The last token.
+    Last,
+    /// A score of how well the text answers a query: of rerankers.
+    Rank,
+}
+
 /// The needs of a profile as they were written.
 pub(super) struct Written {
     pub(super) gpus: Option<GpusDefinition>,
@@ -140,6 +160,7 @@ pub(super) struct Written {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) prefer: Prefer,
     pub(super) kv_cache: KvCache,
+    pub(super) pooling: Option<Pooling>,
 }
 
 // === impl KvCache ===
@@ -182,6 +203,7 @@ impl Written {
             labels,
             prefer,
             kv_cache,
+            pooling,
         } = self;
         if cpu == Some(Cores::ZERO) {
             return Err(problem(
@@ -232,6 +254,7 @@ impl Written {
             labels,
             prefer,
             kv_cache,
+            pooling,
         })
     }
 }
@@ -335,7 +358,7 @@ mod tests {
         let model = read(serde_json::json!({
             "gpus": {"count": 2, "class": "H200", "memory": "22GiB"}, "cpu": 1.5, "disk": "1GiB",
             "shards": {"count": 2, "split": "tensor"}, "fabric": {"name": "infiniband", "required": true},
-            "pool": "big", "labels": {"facility": "north"}, "prefer": "pack",
+            "pool": "big", "labels": {"facility": "north"}, "prefer": "pack", "pooling": "mean",
         }))
         .unwrap();
         let needs = &model.profiles()[0].needs;
@@ -404,6 +427,10 @@ mod tests {
             (
                 serde_json::json!({"gpus": {"count": 1, "kind": "A10"}}),
                 "unknown field `kind`",
+            ),
+            (
+                serde_json::json!({"engine": "vllm", "pooling": "mean"}),
+                "profiles[0].pooling: vllm is started for text alone",
             ),
             (
                 serde_json::json!({"prefer": "chaos"}),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DefinitionError, OneOrMany, bounded,
-    needs::{FabricNeed, GpusDefinition, KvCache, Needs, Prefer, Shards, Written},
+    needs::{FabricNeed, GpusDefinition, KvCache, Needs, Pooling, Prefer, Shards, Written},
     problem,
 };
 use crate::{
@@ -70,6 +70,10 @@ pub struct ProfileDefinition {
     /// How the cache of keys and values is kept: `f8` halves it, for vLLM and SGLang.
     #[serde(default, skip_serializing_if = "KvCache::is_default")]
     pub kv_cache: KvCache,
+    /// For models that embed or rerank: how what is made of each token becomes one answer, `auto` as the weights say.
+    /// Absent: the model writes text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
 }
 
 /// One way to run a model.
@@ -123,6 +127,7 @@ impl ProfileDefinition {
             labels: BTreeMap::new(),
             prefer: Prefer::Spread,
             kv_cache: KvCache::Auto,
+            pooling: None,
         }
     }
 
@@ -144,6 +149,7 @@ impl ProfileDefinition {
             labels,
             prefer,
             kv_cache,
+            pooling,
         } = self;
         let name = name.as_deref().unwrap_or("default");
         let name: ProfileName = name
@@ -158,6 +164,13 @@ impl ProfileDefinition {
                 &field("kv_cache"),
                 &format!("{engine} keeps its cache in no such form"),
                 Some("leave kv_cache out, or use vllm or sglang"),
+            ));
+        }
+        if pooling.is_some() && engine.as_str() != "llamacpp" {
+            return Err(problem(
+                &field("pooling"),
+                &format!("{engine} is started for text alone"),
+                Some("leave pooling out, or use llamacpp"),
             ));
         }
         if memory == Some(Bytes::ZERO) {
@@ -194,6 +207,7 @@ impl ProfileDefinition {
             labels,
             prefer,
             kv_cache,
+            pooling,
         };
         Ok(Profile {
             name,
@@ -226,6 +240,7 @@ impl From<Profile> for ProfileDefinition {
             labels,
             prefer,
             kv_cache,
+            pooling,
         } = needs;
         Self {
             name: Some(name.to_string()),
@@ -246,6 +261,7 @@ impl From<Profile> for ProfileDefinition {
             labels,
             prefer,
             kv_cache,
+            pooling,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{cluster::tenancy::LevelPath, units::Span};
 
 /// A policy as it is written; [`Policy::checked`](super::Policy::checked) reads it.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyDefinition {
     /// What holds for everybody, in its order.
@@ -22,7 +22,7 @@ pub struct PolicyDefinition {
 
 /// What a level changes.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelDefinition {
     /// Rules from above that don't hold here, by name.
@@ -35,7 +35,7 @@ pub struct LevelDefinition {
 
 /// A rule. It has exactly one of `keywords`, `regex`, `pii` and `judge`.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleDefinition {
     /// Its name: letters, digits, `.`, `-` and `_`.
@@ -97,3 +97,6 @@ pub enum StageNames {
     /// In both.
     Both,
 }
+
+/// A threshold that is no number is refused, in YAML too: see [`Policy::checked`](super::Policy::checked).
+impl Eq for JudgeDefinition {}

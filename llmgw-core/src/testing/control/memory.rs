@@ -1,5 +1,6 @@
 //! A control plane that lives in memory.
 
+mod settings;
 mod state;
 mod tenancy;
 
@@ -26,7 +27,6 @@ use crate::{
             LogOf, LogView, NodeStateRequest, NodeStateView, RollRequest, Rolled, ScaleRequest,
             Scaled, TokenView,
         },
-        settings::SettingsView,
         usage::{PriceRequest, UsageBy, UsageView},
         whatif::{Change, Outcome, Snapshot},
     },
@@ -41,11 +41,12 @@ use crate::{
         pool::Pools,
         replica::ReplicaState,
         scaling::Scaling,
+        settings::StoredSettings,
         tenancy::{Level, Price},
         weights::Sha256Digest,
     },
     control::{
-        Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Settings, Storage,
+        Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Storage,
         check_addition, check_node_order, check_price, check_removal, check_replacement,
         check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs, named_node,
         node_subject, nothing_frozen, nothing_to_roll, roll_subject,
@@ -82,6 +83,8 @@ pub(super) struct State {
     pub(super) capacities: BTreeMap<(ModelName, ProfileName), Capacity>,
     pub(super) tokens: BTreeMap<TokenId, TokenView>,
     pub(super) logs: BTreeMap<ReplicaId, Written>,
+    /// Every version of the document; the first is number 1.
+    pub(super) settings: Vec<StoredSettings>,
     frozen: Option<Frozen>,
     pub(super) pools: Pools,
     pub(super) failure: Option<ControlError>,
@@ -519,29 +522,6 @@ impl Accounts for MemoryControl {
             .prices
             .sort_by(|a, b| (&a.model, a.valid_from).cmp(&(&b.model, b.valid_from)));
         Ok(price)
-    }
-}
-
-#[async_trait]
-impl Settings for MemoryControl {
-    async fn settings(&self) -> Result<SettingsView, ControlError> {
-        let state = self.answering()?;
-        let declared = state
-            .models
-            .values()
-            .filter(|kept| kept.origin == Origin::Declared);
-        Ok(SettingsView {
-            models: declared.map(|kept| kept.model.clone().into()).collect(),
-            engines: super::orders::settings_engines(),
-            pools: state.pools.by_name().clone(),
-            placement_policy: "scarcity".to_owned(),
-            scaling: None,
-            queue: None,
-            evict_weights: false,
-            mirror: None,
-            lease_ttl_seconds: 10,
-            settle_seconds: 0,
-        })
     }
 }
 

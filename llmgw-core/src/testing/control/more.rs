@@ -365,7 +365,7 @@ async fn keys(control: &Control) -> Result<Vec<KeyView>, Violation> {
 }
 
 /// The whole log, page by page.
-async fn log(control: &Control) -> Result<Vec<AuditEntry>, Violation> {
+pub(super) async fn log(control: &Control) -> Result<Vec<AuditEntry>, Violation> {
     let mut entries: Vec<AuditEntry> = Vec::new();
     loop {
         let after = entries.last().map_or(0, |entry| entry.seq);

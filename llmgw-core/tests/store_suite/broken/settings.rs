@@ -25,7 +25,7 @@ impl BrokenStore {
         if !self.has(Bug::HistoryIsForward) {
             found.reverse();
         }
-        found.truncate(usize::try_from(limit).unwrap());
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         found
     }
 }

@@ -118,7 +118,7 @@ async fn an_engine_of_a_pool_is_told_to_its_nodes_alone_and_views_say_who_is_in_
         ..WantedEngine::new(name.parse().unwrap(), EngineSource::Auto)
     };
     let pools = [("fast".to_owned(), labels.clone().into())];
-    let config = ControllerConfig {
+    let terms = Terms {
         engines: vec![pooled("llamacpp", None), pooled("vllm", Some("fast"))],
         pools: Pools::checked(pools.into()).unwrap(),
         declared: vec![
@@ -127,8 +127,9 @@ async fn an_engine_of_a_pool_is_told_to_its_nodes_alone_and_views_say_who_is_in_
             }))
             .unwrap(),
         ],
-        ..alone()
+        ..Terms::default()
     };
+    let config = ControllerConfig { terms, ..alone() };
     let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
     let running = started(config, store, clock, None).await;
     let mut slow = running.agent().await;

@@ -32,7 +32,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    decision::{Decision, Stage},
+    decision::{Decision, GuardedCall, Stage},
     definition::{JudgeDefinition, LevelDefinition, PolicyDefinition, RuleDefinition, StageNames},
 };
 use crate::{
@@ -64,6 +64,8 @@ pub struct Rule {
     pub message: Option<String>,
     /// Whether levels beneath can neither replace it nor switch it off.
     pub locked: bool,
+    /// As it was written.
+    pub definition: Box<RuleDefinition>,
 }
 
 /// What a rule looks for.
@@ -143,6 +145,7 @@ pub struct Stages {
 
 /// What is done about what is found; each is stronger than those before it.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "GuardAction"))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {

@@ -20,7 +20,8 @@ pub(super) fn policy() -> Policy {
     }
 }
 
-fn rule((name, kind): &(&str, PiiKind)) -> Option<Rule> {
+fn rule(one: &(&str, PiiKind)) -> Option<Rule> {
+    let (name, kind) = one;
     Some(Rule {
         name: name.parse::<RuleName>().ok()?,
         kind: RuleKind::Pii(vec![*kind]),
@@ -28,6 +29,7 @@ fn rule((name, kind): &(&str, PiiKind)) -> Option<Rule> {
         action: Action::Flag,
         message: None,
         locked: false,
+        definition: Box::new(written(one)),
     })
 }
 

@@ -208,6 +208,7 @@ fn read_rule(rule: &RuleDefinition, name: RuleName, field: &str) -> Result<Rule,
         action: *action,
         message: message.clone(),
         locked: *locked,
+        definition: Box::new(rule.clone()),
     })
 }
 

@@ -5,10 +5,15 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ParseWordError, word};
-use crate::{cluster::tenancy::LevelPath, id::RuleName};
+use crate::{
+    clock::Timestamp,
+    cluster::{account::UsageRecord, tenancy::LevelPath},
+    id::{KeyId, ModelName, RequestId, RuleName},
+};
 
 /// Which way a text went.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "GuardStage"))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -20,6 +25,7 @@ pub enum Stage {
 
 /// That a rule matched. It tells what was done, and nothing of the text.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "GuardDecision"))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Decision {
     /// The rule.
@@ -36,6 +42,44 @@ pub struct Decision {
     /// Whether nothing was found and the rule's judge gave no score.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
+}
+
+/// A call that rules matched, and what they did.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct GuardedCall {
+    /// When it came in.
+    pub at: Timestamp,
+    /// The call.
+    pub request: RequestId,
+    /// Whose key.
+    pub key: KeyId,
+    /// The level that the key belonged to then.
+    pub level: LevelPath,
+    /// The model that was asked.
+    pub model: ModelName,
+    /// The HTTP status that the client got.
+    pub status: u16,
+    /// What was done, by rule.
+    pub decisions: Vec<Decision>,
+}
+
+// === impl GuardedCall ===
+
+impl GuardedCall {
+    /// Of a call that is over; `None` when no rule matched it.
+    #[must_use]
+    pub fn of(record: &UsageRecord) -> Option<Self> {
+        (!record.guard.is_empty()).then(|| Self {
+            at: record.started_at,
+            request: record.request,
+            key: record.key,
+            level: record.level.clone(),
+            model: record.model.clone(),
+            status: record.status,
+            decisions: record.guard.clone(),
+        })
+    }
 }
 
 // === impl Stage ===

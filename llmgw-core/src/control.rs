@@ -26,7 +26,7 @@ use async_trait::async_trait;
 #[cfg(feature = "guard")]
 pub use self::guard::{guard_trial, guard_view};
 pub use self::{
-    accounts::{Accounts, check_price},
+    accounts::{Accounts, check_price, usage_of},
     acting::{Acting, Actor},
     capacities::{Capacities, check_measurement},
     engines::{Engines, check_choice, check_unchoosing, not_chosen},

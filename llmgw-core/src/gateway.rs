@@ -1,4 +1,4 @@
-//! The client-facing HTTP stack: the APIs of OpenAI, and Anthropic's, in front of the engines of a cluster.
+//! The client-facing HTTP stack: the APIs of OpenAI, Anthropic and Ollama, in front of the engines of a cluster.
 //!
 //! What comes in passes a `door` first, which knows where each request ends (`framing`) and lets no other pass; clients
 //! speak HTTP/1.1. A call then goes through its stages in this order; each is a file, `Shared::infer` below reads as the
@@ -46,6 +46,7 @@ mod journal;
 mod json;
 mod listen;
 mod models;
+mod ollama;
 mod overhead;
 mod paths;
 mod pick;
@@ -60,6 +61,7 @@ mod serving;
 mod socket;
 mod splice;
 mod sse;
+mod translate;
 mod turned_away;
 mod upstreams;
 mod wire;
@@ -349,6 +351,11 @@ impl Shared {
             Target::Inference(dialect) => self.infer(dialect, call, head, body, trail).await,
             Target::Models => Ok(models::list(&self.caller(head)?, &self.table())),
             Target::Model(name) => models::one(&self.caller(head)?, &self.table(), name),
+            Target::Ollama(question) => {
+                let caller = self.caller(head)?;
+                let text = inspect::read(&head.headers, body, self.config.body_bounds()).await?;
+                question.answer(&caller, &self.table(), &text)
+            }
             Target::Health => Ok(health::health()),
             Target::Ready => health::ready(&self.table()),
         }
@@ -368,7 +375,13 @@ impl Shared {
         let caller = self.caller(head)?;
         // 2. inspect
         let text = inspect::read(&head.headers, body, self.config.body_bounds()).await?;
-        let asked = Inspected::new(text, dialect, head.headers.get(header::CONTENT_TYPE))?;
+        let asked = match dialect.translation {
+            None => Inspected::new(text, dialect, head.headers.get(header::CONTENT_TYPE))?,
+            Some(translation) => {
+                let translated = translation.request(&text, dialect.errors, call.started_at)?;
+                Inspected::of_translated(translated)?
+            }
+        };
         // 3. resolve
         let route = resolve(&self.table(), &asked.model)?;
         trail.model(&route.name);
@@ -389,7 +402,10 @@ impl Shared {
         // From here on, the call has an account, which is written when it is dropped.
         let counted = (call, counted, admitted);
         let account = self.open_account(counted, &caller, &route, asked.n);
-        let told = asked.stream && self.wants_progress(&head.headers);
+        // What is no stream of events has no comments.
+        let told = asked.stream
+            && asked.errors != ErrorShape::Ollama
+            && self.wants_progress(&head.headers);
         let client = &head.headers;
         let watch = Watch::new(self, &caller, trail.request_id.clone());
         let call = (caller, route, Some(watch));

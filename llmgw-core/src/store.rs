@@ -296,6 +296,8 @@ pub struct UsageTotal {
     pub completion_tokens: Tokens,
     /// What all of them cost.
     pub cost: Micros,
+    /// When the last of them came in.
+    pub last_at: Timestamp,
 }
 
 // === impl UsageStep ===

@@ -33,6 +33,8 @@ mod judges;
 mod limits;
 #[path = "gateway/models.rs"]
 mod models;
+#[path = "gateway/ollama.rs"]
+mod ollama;
 #[path = "gateway/overhead.rs"]
 mod overhead;
 #[path = "gateway/progress.rs"]

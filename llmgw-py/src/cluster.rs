@@ -324,6 +324,50 @@ view! {
         completion_tokens: u64,
         /// What it cost, in millionths of the cluster's currency.
         cost_micros: i64,
+        /// When the last call came in, in milliseconds since the Unix epoch.
+        last_at: Option<i64>,
+    }
+
+    /// `key`, or what such a level is called; None when the line is of neither.
+    #[getter]
+    fn scope(&self) -> Option<String> {
+        self.0.of.scope.clone()
+    }
+
+    /// The key's id, or the level's path.
+    #[getter]
+    fn id(&self) -> Option<String> {
+        self.0.of.id.clone()
+    }
+
+    /// What people call it; None for a key that was revoked.
+    #[getter]
+    fn name(&self) -> Option<String> {
+        self.0.of.name.clone()
+    }
+
+    /// Keys that it has now.
+    #[getter]
+    fn keys(&self) -> Option<usize> {
+        self.0.of.keys
+    }
+
+    /// Its own budget, in millionths of the cluster's currency.
+    #[getter]
+    fn budget_micros(&self) -> Option<i64> {
+        self.0.of.budget_micros.map(|amount| amount.0)
+    }
+
+    /// The budget's period.
+    #[getter]
+    fn budget_period(&self) -> Option<&'static str> {
+        self.0.of.budget_period.map(llmgw_core::cluster::tenancy::Period::as_str)
+    }
+
+    /// How much of the budget is spent in the period that it is now: 1 is all of it.
+    #[getter]
+    fn fraction(&self) -> Option<f64> {
+        self.0.of.fraction
     }
 }
 

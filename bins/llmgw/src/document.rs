@@ -83,7 +83,13 @@ fn parse<T: DeserializeOwned>(name: &str, reader: impl Read, kind: &Kind) -> Res
     if text.trim().is_empty() {
         return Err(wrong(format!("{name} is empty")));
     }
-    Ok(text)
+    // A reader of YAML takes JSON too, but neither as much nor as fast; what is wrong it says better.
+    if text.trim_start().starts_with('{')
+        && let Ok(read) = serde_json::from_str(&text)
+    {
+        return Ok(read);
+    }
+    read_yaml(name, &text).map_err(|misread| wrong(misread.to_string()))
 }
 
 fn unreadable(name: &str, error: &io::Error, kind: &Kind) -> Failure {

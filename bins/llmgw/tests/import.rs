@@ -10,7 +10,7 @@ use std::{
 use llmgw_core::testing::control::MemoryControl;
 use llmgw_server::{
     admin::{AdminDeps, serve},
-    settings::Settings,
+    settings::Sources,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +85,11 @@ async fn the_settings_that_are_written_are_read_by_a_server_and_never_written_ov
         assert!(said.contains(words), "{words} is not in {said}");
     }
     assert!(!said.contains("sk-"), "{said}");
-    let settings = Settings::read(&home.path().join("settings.yaml")).unwrap();
+    let settings = Sources {
+        file: Some(home.path().join("settings.yaml")),
+        ..Sources::default()
+    };
+    let settings = settings.read("").unwrap();
     assert_eq!(settings.models.len(), 2);
 
     let again = import(&home, "--out settings.yaml", None).await;

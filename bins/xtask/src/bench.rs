@@ -42,7 +42,7 @@ pub(crate) fn run(
 }
 
 /// The program that cargo says it built for this bench.
-fn executable(built: &str, bench: &str) -> anyhow::Result<String> {
+pub(crate) fn executable(built: &str, bench: &str) -> anyhow::Result<String> {
     let mut messages = built
         .lines()
         .rev()

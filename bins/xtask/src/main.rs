@@ -1,4 +1,5 @@
-//! The project's own chores: `cargo xtask ci`, `cargo xtask test`, `cargo xtask sim`, `cargo xtask bench`.
+//! The project's own chores: `cargo xtask ci`, `cargo xtask test`, `cargo xtask sim`, `cargo xtask soak`,
+//! `cargo xtask bench`.
 
 mod alone;
 mod bench;
@@ -11,6 +12,7 @@ mod python;
 mod readme;
 mod rust;
 mod sim;
+mod soak;
 mod steps;
 mod structure;
 mod summary;
@@ -50,6 +52,12 @@ enum Chore {
     /// Run the simulation of a whole cluster from many seeds; a thousand by default
     Sim {
         /// `--seeds N`, `--from S`, `--trace`, `--planted`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run everything at once for a while, under trouble, and check that it kept what it promises
+    Soak {
+        /// `--minutes N`, `--streams N`, `--seed S`, `--json FILE`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -94,6 +102,10 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         }
         Chore::Sim { args } => {
             sim::run(&args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Chore::Soak { args } => {
+            soak::run(&args)?;
             Ok(ExitCode::SUCCESS)
         }
         Chore::Bench { name, args } => {

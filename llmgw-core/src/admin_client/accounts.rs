@@ -17,9 +17,7 @@ use crate::{
 impl Accounts for AdminClient {
     async fn usage(&self, by: UsageBy, since: Duration) -> Result<Vec<UsageView>, ControlError> {
         let mut url = self.route(&["usage"]);
-        if by != UsageBy::BOTH {
-            url.query_pairs_mut().append_pair("by", &by.to_string());
-        }
+        url.query_pairs_mut().append_pair("by", &by.to_string());
         url.query_pairs_mut()
             .append_pair("since", &Span(since).to_string());
         self.ask(Method::GET, url, None).await

@@ -46,7 +46,7 @@ pub struct ParseUsageByError {
 
 /// `GET usage`, one of.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct UsageView {
     /// When the hour, the day or the month began (UTC), in milliseconds since the Unix epoch; absent when it is summed up
     /// over the whole time.
@@ -75,6 +75,40 @@ pub struct UsageView {
     /// What the calls cost, by the prices that were valid when they came in, in millionths of the cluster's currency.
     #[serde(default)]
     pub cost_micros: Micros,
+    /// When the last of the calls came in, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<Timestamp>,
+    /// Whose the line is, when it is of a level or a key.
+    #[serde(flatten)]
+    pub of: UsageOf,
+}
+
+/// Whose usage a line is: of a key where it is of one, else of a level.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct UsageOf {
+    /// `key`, or what such a level is called: `cluster`, `organisation`, `team`, `project`; absent when the line is of neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The key's id, or the level's path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What people call it; absent for a key that was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Keys that it has now: those of the levels in it too, as far as they are not lines of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<usize>,
+    /// Its own budget, in millionths of the cluster's currency: of several, the one that is used up the most. Absent when it
+    /// has none, or the line is of a part of its calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_micros: Option<Micros>,
+    /// The budget's period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_period: Option<Period>,
+    /// How much of the budget is spent in the period that it is now, whatever time the line is over: 1 is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
 }
 
 /// `POST prices`; what models cost from now on.
@@ -101,6 +135,13 @@ impl UsageBy {
         model: true,
         key: true,
         level: None,
+        time: None,
+    };
+    /// A line for each team: what is answered when nothing is asked for.
+    pub const TEAM: Self = Self {
+        model: false,
+        key: false,
+        level: Some(LevelsUpTo::Team),
         time: None,
     };
     /// A line for each model.
@@ -193,7 +234,7 @@ impl FromStr for UsageBy {
                 "model" => by.model = true,
                 "key" => by.key = true,
                 "level" | "project" => by.level = Some(LevelsUpTo::Project),
-                "organisation" => by.level = Some(LevelsUpTo::Organisation),
+                "organisation" | "org" => by.level = Some(LevelsUpTo::Organisation),
                 "team" => by.level = Some(LevelsUpTo::Team),
                 "hour" => by.time = Some(Period::Hour),
                 "day" => by.time = Some(Period::Day),
@@ -211,7 +252,9 @@ impl FromStr for UsageBy {
 // === impl LevelsUpTo ===
 
 impl LevelsUpTo {
-    fn of(self, level: &LevelPath) -> LevelPath {
+    /// The line that usage at a level is in.
+    #[must_use]
+    pub fn of(self, level: &LevelPath) -> LevelPath {
         let depth = match self {
             Self::Organisation => 1,
             Self::Team => 2,
@@ -236,7 +279,10 @@ impl UsageView {
             cached_tokens,
             completion_tokens,
             cost_micros,
+            last_at,
+            of: _,
         } = self;
+        *last_at = (*last_at).max(line.last_at);
         *requests = requests.saturating_add(line.requests);
         *errors = errors.saturating_add(line.errors);
         prompt_tokens.0 = prompt_tokens.0.saturating_add(line.prompt_tokens.0);

@@ -3,7 +3,10 @@
 //! A call passes as it is, whatever its API: only where its model, its usage, its end and its errors stand differs, and
 //! that is written here and nowhere else.
 
-use super::json::Member;
+use super::{
+    json::Member,
+    translate::{Ollama, Translation},
+};
 
 /// One route of one API.
 #[derive(Debug, Eq, PartialEq)]
@@ -18,6 +21,8 @@ pub(super) struct Dialect {
     pub(super) yields: Yields,
     /// Whether a body may be a form instead of JSON.
     pub(super) forms: bool,
+    /// How it is put into another API, because engines don't speak this one.
+    pub(super) translation: Option<Translation>,
 }
 
 /// The form in which clients of an API read errors.
@@ -29,6 +34,8 @@ pub(super) enum ErrorShape {
     Responses,
     /// `{"type": "error", "error": {"type", "message"}}`
     Anthropic,
+    /// `{"error": message}`; in a stream, a line of that.
+    Ollama,
 }
 
 /// The form of a stream.
@@ -83,12 +90,21 @@ impl Dialect {
             stream: Stream::Chunks,
             yields: Yields::Text,
             forms: false,
+            translation: None,
         }
     }
 
     const fn numbers(path: &'static str) -> Self {
         Self {
             yields: Yields::Numbers,
+            ..Self::chunks(path)
+        }
+    }
+
+    const fn ollama(path: &'static str, route: Ollama) -> Self {
+        Self {
+            errors: ErrorShape::Ollama,
+            translation: Some(Translation::Ollama(route)),
             ..Self::chunks(path)
         }
     }
@@ -111,6 +127,7 @@ impl ErrorShape {
         match path {
             "/v1/responses" => Self::Responses,
             _ if path.starts_with("/v1/messages") => Self::Anthropic,
+            _ if path.starts_with("/api/") => Self::Ollama,
             _ => Self::OpenAi,
         }
     }
@@ -130,7 +147,7 @@ impl Yields {
     }
 }
 
-static DIALECTS: [Dialect; 13] = [
+static DIALECTS: [Dialect; 17] = [
     Dialect::chunks("/v1/chat/completions"),
     Dialect::chunks("/v1/completions"),
     Dialect::numbers(EMBEDDINGS),
@@ -150,6 +167,10 @@ static DIALECTS: [Dialect; 13] = [
         yields: Yields::Count,
         ..Dialect::chunks("/v1/messages/count_tokens")
     },
+    Dialect::ollama("/api/chat", Ollama::Chat),
+    Dialect::ollama("/api/generate", Ollama::Generate),
+    Dialect::ollama("/api/embed", Ollama::Embed),
+    Dialect::ollama("/api/embeddings", Ollama::Embeddings),
     Dialect::media("/v1/audio/transcriptions"),
     Dialect::media("/v1/audio/translations"),
     Dialect::media("/v1/audio/speech"),

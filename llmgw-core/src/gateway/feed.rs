@@ -10,11 +10,12 @@ use http::StatusCode;
 
 use super::{
     account::Account,
-    dialect::Stream,
+    dialect::{ErrorShape, Stream},
     guard::HeldEvents,
     refusal::{EngineError, Refusal},
     rewrite::{Ending, EventRewriter, Output, Part, Seen},
-    sse::Splitter,
+    sse::{Payload, Splitter, payload},
+    translate::{Interpreter, Reply, unreadable},
     wire::Exchange,
 };
 use crate::{
@@ -30,6 +31,9 @@ pub(super) struct Feed {
     exchange: Option<Exchange>,
     splitter: Splitter,
     rewriter: EventRewriter,
+    /// Puts chunks back into the client's API, where that is another.
+    interpreter: Option<Box<dyn Interpreter>>,
+    errors: ErrorShape,
     state: State,
     /// Events that came until now.
     passed: u32,
@@ -65,11 +69,18 @@ pub(super) enum Stillborn {
 // === impl Feed ===
 
 impl Feed {
-    pub(super) fn new(exchange: Exchange, rewriter: EventRewriter, event_limit: usize) -> Self {
+    pub(super) fn new(
+        exchange: Exchange,
+        rewriter: EventRewriter,
+        (reply, errors): (Option<&Reply>, ErrorShape),
+        event_limit: usize,
+    ) -> Self {
         Self {
             exchange: Some(exchange),
             splitter: Splitter::new(event_limit),
             rewriter,
+            interpreter: reply.map(Reply::interpreter),
+            errors,
             state: State::Silent,
             passed: 0,
             out: Output::default(),
@@ -204,12 +215,14 @@ impl Feed {
             && held.finish(account).is_ok()
         {
             while let Some(event) = held.next_event() {
-                self.rewriter.event(event, &mut self.out);
+                if self.seen(event).is_err() {
+                    break;
+                }
             }
         }
         if self.state != State::Done {
             self.out
-                .extend(&refusal.event(self.rewriter.dialect().errors, self.passed.into()));
+                .extend(&refusal.event(self.errors, self.passed.into()));
             account.ended(refusal.status());
         }
         self.close();
@@ -270,7 +283,10 @@ impl Feed {
             // Nothing may follow the end.
             return Ok(());
         }
-        let seen = self.rewriter.event(event, &mut self.out);
+        let seen = match self.seen(event) {
+            Ok(seen) => seen,
+            Err(refusal) => return self.refuse(refusal, account),
+        };
         if seen != Seen::Other {
             self.passed = self.passed.saturating_add(1);
         }
@@ -313,6 +329,23 @@ impl Feed {
         Ok(())
     }
 
+    /// Passes an event on, in the client's API.
+    fn seen(&mut self, event: Bytes) -> Result<Seen, Refusal> {
+        let Some(interpreter) = &mut self.interpreter else {
+            return Ok(self.rewriter.event(event, &mut self.out));
+        };
+        let mut chunk = Output::default();
+        let seen = self.rewriter.event(event, &mut chunk);
+        let chunk = chunk.take();
+        // Comments are no part of an answer.
+        if let Payload::Data(data) = payload(&chunk) {
+            let data = chunk.get(data).unwrap_or_default();
+            let put = interpreter.chunk(data, &mut self.out);
+            put.map_err(|error| unreadable(&error))?;
+        }
+        Ok(seen)
+    }
+
     fn part(&mut self, part: Part, account: &mut Account) {
         let Part { pieces, usage, end } = part;
         self.state = State::Open;
@@ -342,7 +375,10 @@ impl Feed {
 
     fn done(&mut self, account: &mut Account) {
         self.state = State::Done;
-        self.out.push(Bytes::from_static(b"data: [DONE]\n\n"));
+        match &mut self.interpreter {
+            Some(interpreter) => interpreter.end(&mut self.out),
+            None => self.out.push(Bytes::from_static(b"data: [DONE]\n\n")),
+        }
         account.ended(StatusCode::OK);
     }
 

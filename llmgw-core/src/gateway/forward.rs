@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{
     account::Account,
     call::{REQUEST_ID, Trail},
-    dialect::Dialect,
+    dialect::{Dialect, ErrorShape},
     feed::{Feed, Stillborn},
     guard::{HeldEvents, Watch},
     pick::pick,
@@ -23,6 +23,7 @@ use super::{
     refusal::Refusal,
     rewrite::EventRewriter,
     splice::Spliced,
+    translate::Reply,
     upstreams::{LoadGuard, Upstreams},
     wire::{Exchange, Wire},
 };
@@ -42,6 +43,8 @@ pub(super) struct Outgoing<'a> {
     /// The model as the client calls it.
     pub(super) model: &'a str,
     pub(super) strip_usage: bool,
+    /// How answers are put back, when the client speaks another API; and the form of its errors.
+    pub(super) reply: (Option<&'a Reply>, ErrorShape),
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
     /// Who looks at its answer; absent when nobody does.
@@ -234,13 +237,14 @@ impl Forward<'_> {
             dialect,
             model,
             strip_usage,
+            reply,
             ..
         } = self.outgoing;
         let rewriter = EventRewriter::new(dialect, model, *strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
         let watch = self.outgoing.watch.map(Arc::clone);
         let held = watch.and_then(HeldEvents::new);
-        let mut feed = Feed::new(exchange, rewriter, limit).watched(held);
+        let mut feed = Feed::new(exchange, rewriter, *reply, limit).watched(held);
         match feed.begin(account).await {
             Ok(()) => Ok(Answer::Events(Box::new(feed))),
             Err(Stillborn::Refused(refusal)) => Err(Failure::Refused(refusal)),

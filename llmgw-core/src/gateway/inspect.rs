@@ -22,10 +22,11 @@ pub(super) use self::body::{BodyBounds, discard, read};
 use crate::{
     error::Code,
     gateway::{
-        dialect::{Dialect, EMBEDDINGS, Stream, Yields},
+        dialect::{Dialect, EMBEDDINGS, ErrorShape, Stream, Yields},
         prompt::Prompt,
         refusal::Refusal,
         splice::{Edit, Spliced},
+        translate::{Reply, Translated},
     },
     id::ModelName,
 };
@@ -34,8 +35,12 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Inspected {
     text: Bytes,
-    /// The API that is spoken.
+    /// The API that the engine is spoken to in.
     pub(super) dialect: &'static Dialect,
+    /// The form of the client's errors.
+    pub(super) errors: ErrorShape,
+    /// How answers are put back, when the client speaks another API.
+    pub(super) reply: Option<Reply>,
     /// The body is a form of this kind, and no JSON.
     pub(super) form: Option<HeaderValue>,
     /// The model as the client calls it.
@@ -74,6 +79,22 @@ impl Inspected {
         }
     }
 
+    /// Checks a call that was translated.
+    pub(super) fn of_translated(translated: Translated) -> Result<Self, Refusal> {
+        let Translated {
+            text,
+            dialect,
+            reply,
+        } = translated;
+        Ok(Self {
+            errors: reply.errors,
+            reply: Some(reply),
+            // What is put back may need all that the engine says.
+            asked_usage: true,
+            ..Self::new(text, dialect, None)?
+        })
+    }
+
     fn of_form(
         text: Bytes,
         dialect: &'static Dialect,
@@ -92,6 +113,8 @@ impl Inspected {
         let stream = fields.stream.is_some_and(|at| value(&at) == b"true");
         Ok(Self {
             dialect,
+            errors: dialect.errors,
+            reply: None,
             form: Some(kind.clone()),
             model,
             model_at,
@@ -145,6 +168,8 @@ impl Inspected {
             .is_some_and(|raw| raw.get() == "\"base64\"");
         Ok(Self {
             dialect,
+            errors: dialect.errors,
+            reply: None,
             form: None,
             model,
             model_at,
@@ -287,7 +312,7 @@ fn place(json: &str, value: &RawValue) -> Range<usize> {
     start..start + value.get().len()
 }
 
-fn not_json(error: &serde_json::Error) -> Refusal {
+pub(super) fn not_json(error: &serde_json::Error) -> Refusal {
     let (line, column) = (error.line(), error.column());
     let what = match error.classify() {
         serde_json::error::Category::Data => "the body must be a JSON object".to_owned(),

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{dialect::Dialect, refusal::Refusal};
+use super::{dialect::Dialect, ollama::Question, refusal::Refusal};
 use crate::error::Code;
 
 /// What a client asks for.
@@ -14,6 +14,8 @@ pub(super) enum Target {
     Models,
     /// One model.
     Model(String),
+    /// What Ollama's clients ask of the gateway itself.
+    Ollama(Question),
     /// Whether this process lives.
     Health,
     /// Whether anything serves.
@@ -32,7 +34,10 @@ impl Target {
         }
         let (target, methods) = match Dialect::of(path) {
             Some(dialect) => (Self::Inference(dialect), POST),
-            None => (Self::of_ours(path)?, GET),
+            None => match Question::of(path) {
+                Some((question, methods)) => (Self::Ollama(question), methods),
+                None => (Self::of_ours(path)?, GET),
+            },
         };
         let allowed = match methods {
             POST => method == Method::POST,
@@ -61,7 +66,7 @@ impl Target {
 
 fn unknown(path: &str) -> Refusal {
     let shown: String = path.chars().take(128).collect();
-    let hint = if path.starts_with("/v1/") {
+    let hint = if path.starts_with("/v1/") || path.starts_with("/api/") {
         ""
     } else {
         "; the API is under /v1"

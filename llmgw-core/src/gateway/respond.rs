@@ -19,14 +19,14 @@ use super::{
     account::Account, bulletin::Told, dialect::ErrorShape, feed::Feed, idle::Idle, refusal::Refusal,
 };
 
-/// A stream that has begun.
+/// A stream that has begun, and its content type.
 pub(super) fn stream(
-    feed: Feed,
+    (feed, kind): (Feed, &'static str),
     account: Option<Account>,
     idle: Idle,
     cut: tokio_util::sync::WaitForCancellationFutureOwned,
 ) -> Response<AnswerBody> {
-    events(AnswerBody::events(feed, account, idle, cut))
+    events(AnswerBody::events(feed, account, idle, cut), kind)
 }
 
 /// A stream that begins with comments on how far its work is, and goes on with what comes of that.
@@ -37,16 +37,13 @@ pub(super) fn progress(
     cut: tokio_util::sync::WaitForCancellationFutureOwned,
 ) -> Response<AnswerBody> {
     let stream = ProgressStream::new(work, (told, shape), interval, cut);
-    events(AnswerBody::Progress(Box::new(stream)))
+    events(AnswerBody::Progress(Box::new(stream)), EVENTS)
 }
 
-fn events(body: AnswerBody) -> Response<AnswerBody> {
+fn events(body: AnswerBody, kind: &'static str) -> Response<AnswerBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Asks nginx and what follows its ways not to hold events back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -56,8 +53,12 @@ fn events(body: AnswerBody) -> Response<AnswerBody> {
 /// A small JSON answer of our own.
 pub(super) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<AnswerBody> {
     // What is answered so are structs of texts and numbers, which have a JSON form.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(AnswerBody::whole(Bytes::from(body)));
+    json_text(status, serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// An answer that is JSON already.
+pub(super) fn json_text(status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::whole(body.into()));
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
@@ -68,3 +69,6 @@ pub(super) fn json(status: StatusCode, value: &impl serde::Serialize) -> Respons
 pub(super) fn refuse(refusal: &Refusal, shape: ErrorShape) -> Response<AnswerBody> {
     refusal.response(shape).map(AnswerBody::whole)
 }
+
+/// The content type of events.
+pub(super) const EVENTS: &str = "text/event-stream";

@@ -23,6 +23,7 @@ use super::{
     refusal::Refusal,
     resolve::Waking,
     respond::{self, AnswerBody},
+    translate::Reply,
 };
 use crate::{error::Code, metrics::Stage, route::ModelRoute};
 
@@ -88,7 +89,7 @@ impl Serving {
         self.bulletin = bulletin;
         let mut waits = told.clone();
         let cut = self.shared.cut.clone().cancelled_owned();
-        let shape = self.asked.dialect.errors;
+        let shape = self.asked.errors;
         let mut work = Box::pin(self.run());
         tokio::select! {
             biased;
@@ -146,7 +147,11 @@ impl Serving {
             }
             Answer::Events(feed) => {
                 let idle = Idle::new(config.idle_timeout);
-                Ok(respond::stream(*feed, account.take(), idle, cut))
+                let kind = asked
+                    .reply
+                    .as_ref()
+                    .map_or(respond::EVENTS, Reply::stream_kind);
+                Ok(respond::stream((*feed, kind), account.take(), idle, cut))
             }
         }
     }
@@ -231,6 +236,7 @@ impl Serving {
             headers,
             body: asked.for_engine(&route.name),
             strip_usage: !asked.asked_usage,
+            reply: (asked.reply.as_ref(), asked.errors),
             model: &asked.model,
             prompt: asked.prompt(&shared.prompt_key, &route.name),
             watch: watch

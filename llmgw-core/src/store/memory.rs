@@ -289,6 +289,7 @@ impl Store for MemoryStore {
                     cached_tokens: Tokens(0),
                     completion_tokens: Tokens(0),
                     cost: Micros(0),
+                    last_at: record.started_at,
                 })
                 .count(record);
         }
@@ -388,6 +389,7 @@ impl UsageTotal {
             sum.0 = sum.0.saturating_add(tokens.0.min(MAX_COUNT));
         }
         self.cost.0 = self.cost.0.saturating_add(record.cost.0.max(0));
+        self.last_at = self.last_at.max(record.started_at);
     }
 }
 

@@ -589,7 +589,8 @@ const TOTALS: &str = "
         sum(completion_tokens >> 32)::bigint,
         sum(completion_tokens & 4294967295)::bigint,
         sum(cost >> 32)::bigint,
-        sum(cost & 4294967295)::bigint
+        sum(cost & 4294967295)::bigint,
+        max(started_at)
     FROM llmgw.usage
     WHERE started_at >= $1
     GROUP BY 1, model, api_key, level

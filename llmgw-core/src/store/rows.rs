@@ -79,6 +79,7 @@ pub(super) type TotalRow = (
     i64,
     i64,
     i64,
+    i64,
 );
 
 /// `model, valid_from, prompt, cached, completion`.
@@ -282,7 +283,7 @@ pub(super) fn guard_page(limit: u32) -> i64 {
 }
 
 pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
-    let (at, model, key, level, requests, errors, ph, pl, ch, cl, ah, al, mh, ml) = row;
+    let (at, model, key, level, requests, errors, ph, pl, ch, cl, ah, al, mh, ml, last) = row;
     let unreadable = |what: &str, source: Box<dyn Error + Send + Sync>| StoreError::Unreadable {
         what: format!("the {what} in a usage row"),
         source,
@@ -303,6 +304,7 @@ pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {
         cached_tokens: joined(ch, cl),
         completion_tokens: joined(ah, al),
         cost: Micros(i64::try_from(cost).unwrap_or(i64::MAX)),
+        last_at: Timestamp(last),
     })
 }
 
@@ -534,6 +536,7 @@ mod tests {
                 Uuid::nil(),
                 level,
                 1,
+                0,
                 0,
                 0,
                 0,

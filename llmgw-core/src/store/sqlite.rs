@@ -578,7 +578,8 @@ const TOTALS: &str = "
         SUM(completion_tokens >> 32),
         SUM(completion_tokens & 4294967295),
         SUM(cost >> 32),
-        SUM(cost & 4294967295)
+        SUM(cost & 4294967295),
+        MAX(started_at)
     FROM usage
     WHERE started_at >= ?1
     GROUP BY 1, model, api_key, level

@@ -135,6 +135,7 @@ bugs! {
     SharesAreDecidedBeforeTheyAreWritten:
         gateways_that_ask_at_the_same_time_hold_no_more_than_the_limit,
     FirstPriceStays: prices_come_back_as_they_were_and_in_order,
+    LastIsFirst: totals_are_by_time_when_a_step_is_given,
     StepsRoundTowardsZero: totals_are_by_time_when_a_step_is_given,
     OldestGuardedComeFirst: what_the_guard_did_comes_back_newest_first,
     GuardedAreUnbounded: what_the_guard_did_comes_back_newest_first,

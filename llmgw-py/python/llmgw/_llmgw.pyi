@@ -1530,6 +1530,38 @@ class Usage:
     def cost_micros(self) -> int:
         """What it cost, in millionths of the cluster's currency."""
 
+    @property
+    def last_at(self) -> int | None:
+        """When the last call came in, in milliseconds since the Unix epoch."""
+
+    @property
+    def scope(self) -> str | None:
+        """`key`, or what such a level is called; None when the line is of neither."""
+
+    @property
+    def id(self) -> str | None:
+        """The key's id, or the level's path."""
+
+    @property
+    def name(self) -> str | None:
+        """What people call it; None for a key that was revoked."""
+
+    @property
+    def keys(self) -> int | None:
+        """Keys that it has now."""
+
+    @property
+    def budget_micros(self) -> int | None:
+        """Its own budget, in millionths of the cluster's currency."""
+
+    @property
+    def budget_period(self) -> str | None:
+        """The budget's period."""
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the budget is spent in the period that it is now: 1 is all of it."""
+
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict, in the words of the admin API; what is not known is left out."""
 

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use llmgw_core::{
-    api::usage::{PriceRequest, UsageBy, UsageView},
+    api::usage::{PriceRequest, UsageBy, UsageOf, UsageView},
     clock::Timestamp,
     cluster::tenancy::{Period, Price, PriceList},
-    control::{Accounts, ControlError, check_price},
+    control::{Accounts, ControlError, Tenancy, check_price, usage_of},
     store::{StoreError, UsageStep, UsageTotal, Write},
 };
 
@@ -27,7 +27,12 @@ impl Accounts for ControllerHandle {
         });
         let totals = self.shared.store.usage_totals(begin, step).await;
         let totals = totals.map_err(|error| from_store(&error))?;
-        Ok(by.sum(totals.into_iter().map(view).collect()))
+        let sums = by.sum(totals.into_iter().map(view).collect());
+        if by.level.is_none() && !by.key {
+            return Ok(sums);
+        }
+        let (levels, keys) = (Tenancy::levels(self).await?, Tenancy::keys(self).await?);
+        Ok(usage_of(by, sums, &levels, &keys))
     }
 
     async fn prices(&self) -> Result<Vec<Price>, ControlError> {
@@ -81,5 +86,7 @@ fn view(total: UsageTotal) -> UsageView {
         cached_tokens: total.cached_tokens,
         completion_tokens: total.completion_tokens,
         cost_micros: total.cost,
+        last_at: Some(total.last_at),
+        of: UsageOf::default(),
     }
 }

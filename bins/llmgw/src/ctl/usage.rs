@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use llmgw_core::{
-    api::usage::{PriceRequest, UsageBy, UsageView},
+    api::usage::{PriceRequest, UsageBy, UsageOf, UsageView},
     cluster::tenancy::Price,
     control::Control,
     id::ModelName,
@@ -127,6 +127,25 @@ fn places(used: &UsageView, by: UsageBy) -> Vec<(&'static str, String)> {
     places
 }
 
+/// How much of its own budget a level or a key has spent, in words.
+fn budget(used: &UsageView) -> String {
+    let UsageOf {
+        budget_micros: Some(amount),
+        budget_period: Some(period),
+        fraction: Some(fraction),
+        ..
+    } = &used.of
+    else {
+        return String::new();
+    };
+    format!(
+        "{:.1} % of {}/{}",
+        fraction * 100.0,
+        amount.shortest(),
+        period.as_str()
+    )
+}
+
 fn numbers(used: &UsageView) -> [(&'static str, String); 6] {
     [
         ("requests", used.requests.to_string()),
@@ -139,9 +158,13 @@ fn numbers(used: &UsageView) -> [(&'static str, String); 6] {
 }
 
 fn table(usage: &[UsageView], by: UsageBy) -> String {
+    let has_budgets = usage.iter().any(|used| used.of.fraction.is_some());
     let cells = |used: &UsageView| {
         let mut cells = places(used, by);
         cells.extend(numbers(used));
+        if has_budgets {
+            cells.push(("budget", budget(used)));
+        }
         cells
     };
     let sample = UsageView::default();
@@ -246,6 +269,18 @@ mod tests {
             shown.contains("BEGINS") && shown.contains("acme/search"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_budget_is_shown_where_there_is_one() {
+        let mut of_a_level = used();
+        of_a_level.of.budget_micros = Some(Micros(25_000_000));
+        of_a_level.of.budget_period = Some(llmgw_core::cluster::tenancy::Period::Month);
+        of_a_level.of.fraction = Some(0.06);
+        let by: UsageBy = "team".parse().unwrap();
+        let shown = table(&[of_a_level, used()], by);
+        assert!(shown.contains("6.0 % of 25/month"), "{shown}");
+        assert!(!table(&[used()], by).contains("BUDGET"));
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use llmgw_core::{
     cluster::{catalog::Model, tenancy::Limits},
     control::{check_level_removal, check_new_level},
 };
-use llmgw_server::settings::Settings;
+use llmgw_server::settings::Sources;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -109,7 +109,11 @@ fn check(imported: &Imported) {
     let text = serde_saphyr::to_string(&imported.settings).unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    let settings = Settings::read(file.path());
+    let settings = Sources {
+        file: Some(file.path().to_owned()),
+        ..Sources::default()
+    };
+    let settings = settings.read("");
     let settings = settings.unwrap_or_else(|fault| panic!("{fault:?}\n{text}"));
     let models: Vec<&Model> = settings.models.iter().collect();
     assert_eq!(llmgw_core::cluster::catalog::fallback_faults(&models), []);

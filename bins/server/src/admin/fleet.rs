@@ -64,7 +64,7 @@ pub(super) async fn usage(
             .with_hint("ask for usage?by=key&since=24h")
     })?;
     let by: UsageBy = match by {
-        None => UsageBy::BOTH,
+        None => UsageBy::TEAM,
         Some(text) => text.parse().map_err(|error| {
             ControlError::new(Code::InvalidRequest, format!("by: {error}"))
                 .with_hint("several go with commas between them, such as level,model,day")

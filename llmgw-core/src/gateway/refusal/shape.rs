@@ -26,12 +26,23 @@ struct ErrorEvent<'a> {
     error: &'a ErrorObject,
 }
 
+/// Ollama's form, with our code beside the message.
+#[derive(Serialize)]
+struct Plain<'a> {
+    error: &'a str,
+    code: Option<&'a str>,
+}
+
 /// The body of an answer.
 pub(super) fn body(refusal: &Refusal, shape: ErrorShape) -> String {
     let error = refusal.object();
     match shape {
         ErrorShape::OpenAi | ErrorShape::Responses => json(&ErrorBody { error }),
         ErrorShape::Anthropic => json(&anthropic(refusal)),
+        ErrorShape::Ollama => json(&Plain {
+            error: &error.message,
+            code: error.code.as_deref(),
+        }),
     }
 }
 
@@ -39,6 +50,7 @@ pub(super) fn body(refusal: &Refusal, shape: ErrorShape) -> String {
 pub(super) fn event(refusal: &Refusal, shape: ErrorShape, passed: u64) -> Bytes {
     let data = match shape {
         ErrorShape::OpenAi => return format!("data: {}\n\n", body(refusal, shape)).into(),
+        ErrorShape::Ollama => return format!("{}\n", body(refusal, shape)).into(),
         ErrorShape::Anthropic => body(refusal, shape),
         ErrorShape::Responses => {
             let error = refusal.object();
@@ -126,6 +138,17 @@ mod tests {
             let refusal = Refusal::new(code, "m");
             assert_eq!(anthropic(&refusal).error.kind, kind, "{code:?}");
         }
+    }
+
+    #[test]
+    fn ollamas_clients_read_a_text() {
+        let body = refusal().response(ErrorShape::Ollama);
+        let expected = r#"{"error":"no \"x\"","code":"model_not_found"}"#;
+        assert_eq!(body.body(), expected);
+        assert_eq!(
+            refusal().event(ErrorShape::Ollama, 3),
+            format!("{expected}\n")
+        );
     }
 
     #[test]

@@ -21,7 +21,9 @@ use crate::{
         idle::Idle,
         inspect::Inspected,
         refusal::{EngineError, Refusal},
+        respond,
         rewrite::Output,
+        translate::unreadable,
         wire::Exchange,
     },
     metrics::Stage,
@@ -62,6 +64,12 @@ pub(in crate::gateway) async fn unary(
     if !head.status.is_success() {
         let path = asked.dialect.path;
         return Err(engine_error(&head, path, &mut exchange, &mut idle, account.as_mut()).await);
+    }
+    if let Some(reply) = &asked.reply {
+        let answer = whole(&head, &mut exchange, asked, account, &mut idle).await?;
+        let put = reply.interpreter().whole(&answer);
+        let body = put.map_err(|error| unreadable(&error))?;
+        return Ok(respond::json_text(head.status, body));
     }
     let yields = asked.dialect.yields;
     let mut rewriter = Edited::new(asked, &head);
@@ -110,6 +118,38 @@ pub(in crate::gateway) async fn unary(
         .headers_mut()
         .insert(header::CONTENT_TYPE, kind.unwrap_or(json));
     Ok(response)
+}
+
+/// Reads an answer that is put into another API.
+async fn whole(
+    head: &response::Parts,
+    exchange: &mut Exchange,
+    asked: &Inspected,
+    account: &mut Option<Account>,
+    idle: &mut Idle,
+) -> Result<Bytes, Refusal> {
+    let mut rewriter = Edited::new(asked, head);
+    let mut out = Output::default();
+    while let Some(piece) = poll_fn(|cx| poll_piece(exchange, idle, account.as_mut(), cx)).await? {
+        rewriter.feed(piece, &mut out);
+        if out.len() > TRANSLATED {
+            let message = format!("the engine's answer is larger than {TRANSLATED} bytes");
+            return Err(Refusal::new(Code::UpstreamError, message));
+        }
+    }
+    if let Some(account) = account {
+        account.content(match asked.dialect.yields.is_text() {
+            true => rewriter.choices().max(1),
+            false => 0,
+        });
+        if asked.dialect.yields == Yields::Numbers {
+            account.guess_prompt(asked.prompt_tokens());
+        }
+        if let Some(usage) = rewriter.into_usage() {
+            account.usage(usage);
+        }
+    }
+    Ok(out.take())
 }
 
 /// Reads an engine's error, a bounded part of it, and puts it into the shape that clients read.
@@ -232,5 +272,7 @@ impl fmt::Debug for Rest {
 
 /// Of an answer, with those that stand in every one.
 const HEADERS: usize = 8;
+/// The most of an answer that is read whole.
+const TRANSLATED: usize = 64 << 20;
 /// No message that a client reads is longer.
 const ERROR_BODY: usize = 64 << 10;

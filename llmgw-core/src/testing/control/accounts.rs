@@ -7,7 +7,7 @@ use super::{
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::usage::{PriceRequest, UsageBy},
+    api::usage::{PriceRequest, UsageBy, UsageOf},
     control::Control,
     error::Code,
     units::Micros,
@@ -57,6 +57,20 @@ pub(super) async fn usage_is_summed_up_as_asked(control: &Control) -> Result<(),
                     && used.key.is_some() == by.key
                     && used.level.is_some() == by.level.is_some()
                     && used.at.is_some() == by.time.is_some()
+            }),
+            &sums,
+        )?;
+        holds(
+            "a line of a level or a key says whose it is",
+            sums.iter().all(|used| match (&used.key, &used.level) {
+                (Some(key), _) => {
+                    used.of.scope.as_deref() == Some("key") && used.of.id.as_ref() == Some(key)
+                }
+                (None, Some(level)) => {
+                    used.of.scope.as_deref() == Some(level.kind())
+                        && used.of.id == Some(level.to_string())
+                }
+                (None, None) => used.of == UsageOf::default(),
             }),
             &sums,
         )?;

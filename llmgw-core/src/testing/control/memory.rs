@@ -48,10 +48,10 @@ use crate::{
         weights::Sha256Digest,
     },
     control::{
-        Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Storage,
+        Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Storage, Tenancy as _,
         check_addition, check_node_order, check_price, check_removal, check_replacement,
         check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs, named_node,
-        node_subject, nothing_frozen, nothing_to_roll, roll_subject,
+        node_subject, nothing_frozen, nothing_to_roll, roll_subject, usage_of,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -508,7 +508,13 @@ impl Fleet for MemoryControl {
 #[async_trait]
 impl Accounts for MemoryControl {
     async fn usage(&self, by: UsageBy, _since: Duration) -> Result<Vec<UsageView>, ControlError> {
-        Ok(by.sum(self.answering()?.usage.clone()))
+        let sums = by.sum(self.answering()?.usage.clone());
+        Ok(usage_of(
+            by,
+            sums,
+            &self.levels().await?,
+            &self.keys().await?,
+        ))
     }
 
     async fn prices(&self) -> Result<Vec<Price>, ControlError> {

@@ -301,6 +301,8 @@ fn usage() -> Vec<UsageView> {
             errors: 0,
             prompt_tokens: Tokens(3_400),
             completion_tokens: Tokens(560),
+            last_at: Some(Timestamp(1_750_000_000_123)),
+            ..UsageView::default()
         },
         UsageView {
             at: Some(Timestamp(1_750_000_000_123)),
@@ -313,6 +315,8 @@ fn usage() -> Vec<UsageView> {
             errors: 7,
             prompt_tokens: Tokens(1_234_567),
             completion_tokens: Tokens(89_012),
+            last_at: Some(Timestamp(1_750_000_000_122)),
+            ..UsageView::default()
         },
     ]
 }

@@ -45,6 +45,7 @@ pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) 
                 cached_tokens: Tokens(10 * size),
                 completion_tokens: Tokens(7 * size),
                 cost: Micros(1_234 * i64::try_from(size)?),
+                last_at: sample::NOW,
             });
         }
     }
@@ -165,28 +166,33 @@ pub(super) async fn totals_are_by_time_when_a_step_is_given(fixture: &dyn StoreF
         (
             UsageStep::Hour,
             [
-                (-3_600_000, 1),
-                (midnight, 1),
-                (midnight + 2 * half, 2),
-                (midnight + 48 * half, 1),
+                (-3_600_000, 1, -1),
+                (midnight, 1, midnight + half),
+                (midnight + 2 * half, 2, midnight + 3 * half + 1),
+                (midnight + 48 * half, 1, midnight + 48 * half),
             ]
             .as_slice(),
         ),
         (
             UsageStep::Day,
-            [(-86_400_000, 1), (midnight, 3), (midnight + 48 * half, 1)].as_slice(),
+            [
+                (-86_400_000, 1, -1),
+                (midnight, 3, midnight + 3 * half + 1),
+                (midnight + 48 * half, 1, midnight + 48 * half),
+            ]
+            .as_slice(),
         ),
     ] {
         let totals = store
             .usage_totals(Timestamp(-9_000_000), Some(step))
             .await?;
-        let found: Vec<(Option<i64>, u64)> = totals
+        let found: Vec<(Option<i64>, u64, i64)> = totals
             .iter()
-            .map(|total| (total.at.map(|at| at.0), total.requests))
+            .map(|total| (total.at.map(|at| at.0), total.requests, total.last_at.0))
             .collect();
-        let expected: Vec<(Option<i64>, u64)> = expected
+        let expected: Vec<(Option<i64>, u64, i64)> = expected
             .iter()
-            .map(|(at, requests)| (Some(*at), *requests))
+            .map(|(at, requests, last)| (Some(*at), *requests, *last))
             .collect();
         ensure!(
             found == expected,

@@ -66,7 +66,11 @@ impl BrokenStore {
                     cached_tokens: Tokens(0),
                     completion_tokens: Tokens(0),
                     cost: Micros(0),
+                    last_at: started,
                 });
+            if !self.has(Bug::LastIsFirst) {
+                total.last_at = total.last_at.max(started);
+            }
             let from = if self.has(Bug::ErrorsFrom500) {
                 500
             } else {

@@ -14,6 +14,7 @@
 
 mod accounts;
 mod answer;
+mod guard;
 mod logs;
 mod ordering;
 mod settings;
@@ -114,6 +115,7 @@ impl AdminClient {
             operators: Arc::<Self>::clone(&shared),
             events: Arc::<Self>::clone(&shared),
             logs: Arc::<Self>::clone(&shared),
+            guard: Arc::<Self>::clone(&shared),
             acting: shared,
         }
     }

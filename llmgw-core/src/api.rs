@@ -6,6 +6,7 @@ pub mod anthropic;
 pub mod decision;
 pub mod event;
 pub mod frozen;
+pub mod guard;
 pub mod log;
 pub mod openai;
 pub mod orders;

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod capacity;
 pub mod catalog;
 pub mod engine;
+pub mod guard;
 pub mod node;
 pub mod order;
 pub mod pool;

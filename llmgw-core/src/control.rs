@@ -9,6 +9,7 @@ mod acting;
 mod capacities;
 mod engines;
 mod events;
+mod guard;
 mod holds;
 mod listing;
 mod logs;
@@ -23,12 +24,15 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use serde::Serialize;
 
+#[cfg(feature = "guard")]
+pub use self::guard::{guard_trial, guard_view};
 pub use self::{
     accounts::{Accounts, check_price, usage_of},
     acting::{Acting, Actor},
     capacities::{Capacities, check_measurement},
     engines::{Engines, check_choice, check_unchoosing, not_chosen},
     events::{Events, Following},
+    guard::Guarding,
     holds::{Holds, check_hold, hold_view, unknown_hold},
     listing::{engines, jobs},
     logs::{LONGEST_WAIT, LogReader, Logs, unknown_log},
@@ -101,6 +105,8 @@ pub struct Control {
     pub events: Arc<dyn Events>,
     /// What engines wrote, as they write it.
     pub logs: Arc<dyn Logs>,
+    /// What prompts and answers are checked by.
+    pub guard: Arc<dyn Guarding>,
     /// The same roles for somebody else.
     pub acting: Arc<dyn Acting>,
 }

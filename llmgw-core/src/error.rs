@@ -26,6 +26,8 @@ pub enum Code {
     PermissionDenied,
     /// The key does not allow this model.
     ModelNotAllowed,
+    /// A rule of the guard forbids what the call or its answer says.
+    ContentPolicyViolation,
     /// No model of that name or alias.
     ModelNotFound,
     /// No such path.
@@ -136,6 +138,7 @@ impl Code {
             Self::InvalidApiKey => "invalid_api_key",
             Self::PermissionDenied => "permission_denied",
             Self::ModelNotAllowed => "model_not_allowed",
+            Self::ContentPolicyViolation => "content_policy_violation",
             Self::ModelNotFound => "model_not_found",
             Self::UnknownUrl => "unknown_url",
             Self::MethodNotAllowed => "method_not_allowed",
@@ -173,6 +176,7 @@ impl Code {
             | Self::InvalidApiKey
             | Self::PermissionDenied
             | Self::ModelNotAllowed
+            | Self::ContentPolicyViolation
             | Self::ModelNotFound
             | Self::UnknownUrl
             | Self::MethodNotAllowed
@@ -222,6 +226,7 @@ impl Code {
             | Self::InvalidApiKey
             | Self::PermissionDenied
             | Self::ModelNotAllowed
+            | Self::ContentPolicyViolation
             | Self::ModelNotFound
             | Self::UnknownUrl
             | Self::MethodNotAllowed

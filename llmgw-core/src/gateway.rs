@@ -11,6 +11,7 @@
 //! | `resolve` | finds the model of that name, and wakes it when nothing serves it; calls wait in a `queue` |
 //! | `authorise` | whether the key may use the model |
 //! | `admit` | whether the call is within what its key and the levels above it may use |
+//! | `guard` | what rules say of its words: some are taken out, or the call is refused; and of its answer |
 //! | `pick` | the replica that costs the call least: by its work, and by what of the `prompt` it has seen |
 //! | `forward` | sends, and sends again where that can help |
 //! | `account` | what was used, however the call ends |
@@ -36,6 +37,7 @@ mod door;
 mod feed;
 mod forward;
 mod framing;
+mod guard;
 mod health;
 #[cfg(feature = "testing")]
 pub mod hostile;
@@ -80,6 +82,7 @@ use self::{
     authorise::authorise,
     call::{Call, PROGRESS, Trail},
     dialect::{Dialect, ErrorShape},
+    guard::{Bench, Watch},
     identify::{Caller, identify},
     inspect::{Inspected, discard},
     journal::Journal,
@@ -101,6 +104,7 @@ use crate::{
     clock::Clock,
     cluster::tenancy::PriceList,
     control::Activation,
+    guard::Guard,
     keys::{HashingKey, KeyRing},
     metrics::{GatewayGauges, GatewayMeters},
     route::{ModelRoute, RouteTable},
@@ -120,6 +124,8 @@ pub struct GatewayDeps {
     pub hashing_key: HashingKey,
     /// Whom to ask for a model that nothing serves.
     pub activation: Arc<dyn Activation>,
+    /// The rules that prompts and answers are checked by.
+    pub guard: Arc<Guard>,
     /// Where usage goes, and what gateways share limits through; not asked for anything else.
     pub store: Arc<dyn Store>,
     /// Where usage waits for the store, so that it outlives this process; in memory alone when absent.
@@ -157,6 +163,8 @@ struct Shared {
     hashing_key: HashingKey,
     activation: Arc<dyn Activation>,
     clock: Arc<dyn Clock>,
+    guard: Arc<Guard>,
+    bench: Bench,
     upstreams: Arc<Upstreams>,
     /// What blocks of prompts are named with.
     prompt_key: RandomState,
@@ -180,6 +188,7 @@ impl GatewayConfig {
             prices,
             hashing_key,
             activation,
+            guard,
             store,
             spool,
             clock,
@@ -199,6 +208,8 @@ impl GatewayConfig {
             hashing_key,
             activation,
             clock,
+            guard,
+            bench: Bench::default(),
             upstreams: Arc::default(),
             prompt_key: RandomState::new(),
             meters: Arc::default(),
@@ -398,12 +409,14 @@ impl Shared {
             && asked.errors != ErrorShape::Ollama
             && self.wants_progress(&head.headers);
         let client = &head.headers;
-        let serving = Serving::new(self, client, asked, (caller, route), trail.clone(), account);
+        let watch = Watch::new(self, &caller, trail.request_id.clone());
+        let call = (caller, route, Some(watch));
+        let serving = Serving::new(self, client, asked, call, trail.clone(), account);
         if told {
             let interval = self.config.progress_interval;
             return serving.tell(trail, interval).await;
         }
-        // 6. to 9.
+        // 6. to 10.
         let answered;
         (*trail, answered) = serving.run().await;
         answered

@@ -231,6 +231,11 @@ checked_name! {
     HoldName, "hold", ""
 }
 
+checked_name! {
+    /// What an operator calls a rule of the guard.
+    RuleName, "rule", ""
+}
+
 /// An id as text, without an allocation: it stands in each answer and each record of usage.
 struct Written {
     text: [u8; Self::LONGEST],

@@ -21,6 +21,7 @@
 //! | [`cluster`] | plain data: node, engine, weights, catalog, replica, account | - |
 //! | [`api`] | wire types: admin, agent frames, OpenAI | - |
 //! | [`route`] | which replica takes a request, as a pure function | - |
+//! | `guard` | what is looked for in prompts and answers, and where it stands in them | `guard` |
 //! | `keys` | API keys: made, hashed, checked | `keys` |
 //! | `control` | what an operator can ask and order, as role traits | `control` |
 //! | `admin_client` | the same roles over HTTP | `client` |
@@ -64,6 +65,8 @@ pub mod control;
 pub mod fetch;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+#[cfg(feature = "guard")]
+pub mod guard;
 #[cfg(feature = "keys")]
 pub mod keys;
 #[cfg(feature = "metrics")]

@@ -13,7 +13,8 @@ use crate::{
     },
     fingerprint::Fingerprint,
     id::{
-        EngineName, HoldName, KeyId, ModelName, NodeId, ProfileName, ReplicaId, RequestId, TokenId,
+        EngineName, HoldName, KeyId, ModelName, NodeId, ProfileName, ReplicaId, RequestId,
+        RuleName, TokenId,
     },
     units::{Bytes, Cores, Span},
 };
@@ -47,6 +48,9 @@ written! {
         "type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
     };
     HoldName, "HoldName": {
+        "type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
+    };
+    RuleName, "RuleName": {
         "type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
     };
     LevelPath, "LevelPath": {

@@ -36,6 +36,7 @@ use crate::{
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
         catalog::Model,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -170,6 +171,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         step: Option<UsageStep>,
     ) -> Result<Vec<UsageTotal>, StoreError>;
 
+    /// The last calls that came in at `since` or later and that rules of the guard matched, the newest first: the first
+    /// `limit` of them, and MUST NOT be more than [`GUARD_PAGE`]. Of calls that came in at the same time, the one with the
+    /// greater id is the newer. What this release can't read of what was done is passed over.
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError>;
+
     /// What all gateways have spent and hold of these quotas, in their order.
     async fn quota_uses(&self, quotas: &[Quota]) -> Result<Vec<Standing>, StoreError>;
 
@@ -212,6 +218,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// reader to [check](crate::cluster::audit::verify_chain).
     async fn audit(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, StoreError>;
 }
+
+/// The most calls that the guard's rules matched that are read at once.
+pub const GUARD_PAGE: u32 = 1_000;
 
 /// The most entries of the audit log that are read at once.
 pub const AUDIT_PAGE: u32 = 1_000;
@@ -484,6 +493,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         step: Option<UsageStep>,
     ) -> Result<Vec<UsageTotal>, StoreError> {
         (**self).usage_totals(since, step).await
+    }
+
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        (**self).guarded(since, limit).await
     }
 
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {

@@ -25,6 +25,10 @@ mod dialects;
 mod drain;
 #[path = "gateway/fallbacks.rs"]
 mod fallbacks;
+#[path = "gateway/guard.rs"]
+mod guard;
+#[path = "gateway/judges.rs"]
+mod judges;
 #[path = "gateway/limits.rs"]
 mod limits;
 #[path = "gateway/models.rs"]

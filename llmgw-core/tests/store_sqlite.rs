@@ -369,6 +369,7 @@ fn usage() -> UsageRecord {
         time_to_first_token: None,
         level: Default::default(),
         cost: Default::default(),
+        guard: Vec::new(),
     }
 }
 

@@ -13,6 +13,7 @@ mod chronicle;
 mod entries;
 mod feed;
 pub mod findings;
+mod guard;
 mod leadership;
 mod logs;
 mod loop_task;
@@ -41,6 +42,7 @@ use llmgw_core::{
         tenancy::PriceList,
     },
     control::{Actor, Control, Traffic},
+    guard::Guard,
     id::ModelName,
     keys::{HashingKey, KeyRing, TokenRing},
     route::RouteTable,
@@ -137,6 +139,9 @@ pub enum ControllerError {
         /// What it is, and where.
         problem: DefinitionError,
     },
+    /// The guard's rules can't be made ready.
+    #[error("the guard's rules can't be used")]
+    Guard(#[source] DefinitionError),
     /// A declared model falls back to what is no declared model, or in a circle.
     #[error("the declared model {name} can't fall back so: {problem}")]
     Fallbacks {
@@ -190,6 +195,8 @@ struct Shared {
     /// What holds, for those who follow it.
     terms: watch::Sender<Arc<Terms>>,
     terms_reader: Option<Arc<dyn TermsReader>>,
+    /// The rules that prompts and answers are checked by.
+    guard: Arc<Guard>,
     /// Which engines are wanted, without what is found out about their releases.
     engines: watch::Sender<Vec<WantedEngine>>,
     /// What happens, for whoever follows.
@@ -255,6 +262,7 @@ impl ControllerConfig {
         };
         let view = terms.view(version_of_terms, &of_this_process);
         let entries = entries(terms.declared.clone(), added, clock.now())?;
+        let rules = terms::ready_rules(&terms).map_err(ControllerError::Guard)?;
 
         let (events, received) = mpsc::channel(EVENTS);
         let (trouble_tx, store_trouble) = watch::channel(None);
@@ -287,6 +295,7 @@ impl ControllerConfig {
             }),
             terms: watch::Sender::new(Arc::new(terms.clone())),
             terms_reader,
+            guard: Arc::new(Guard::new(rules)),
             switchboard: Switchboard::default(),
             writes: Mutex::new(()),
             plans: Arc::new(Semaphore::new(1)),
@@ -411,6 +420,7 @@ impl ControllerHandle {
             operators: Arc::new(self.clone()),
             events: Arc::new(self.clone()),
             logs: Arc::new(self.clone()),
+            guard: Arc::new(self.clone()),
             acting: Arc::new(self.clone()),
         }
     }
@@ -425,6 +435,12 @@ impl ControllerHandle {
     #[must_use]
     pub fn keys(&self) -> watch::Receiver<Arc<KeyRing>> {
         self.shared.keys.subscribe()
+    }
+
+    /// The rules that prompts and answers are checked by; replaced whenever the settings say others.
+    #[must_use]
+    pub fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.shared.guard)
     }
 
     /// What models cost, and have cost; replaced whenever that changes.

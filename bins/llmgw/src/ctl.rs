@@ -6,6 +6,7 @@ mod audit;
 pub(crate) mod connection;
 mod decisions;
 mod describe;
+mod guard;
 mod logs;
 mod orders;
 mod settings;
@@ -35,6 +36,7 @@ use self::{
     audit::AuditOrder,
     connection::Connection,
     describe::Kind,
+    guard::GuardOrder,
     logs::LogsArgs,
     orders::{
         CapacityOrder, DrainArgs, EnginesOrder, HoldOrder, NodeArgs, RollArgs, ScaleArgs,
@@ -162,6 +164,11 @@ enum Command {
     Settings {
         #[command(subcommand)]
         order: Option<SettingsOrder>,
+    },
+    /// What prompts and answers are checked by, what would be found in a text, what was done
+    Guard {
+        #[command(subcommand)]
+        order: Option<GuardOrder>,
     },
     /// Long work that is under way: engines being installed, weights being fetched
     Jobs,
@@ -335,6 +342,10 @@ async fn answer(
         Command::Prices { order } => usage::prices(&connection.control()?, format, order).await,
         Command::Keys { order } => tenancy::keys(&connection.control()?, format, order).await,
         Command::Tenants { order } => tenancy::tenants(&connection.control()?, format, order).await,
+        Command::Guard { order } => {
+            let order = order.unwrap_or_else(GuardOrder::show);
+            guard::guard(&connection.control()?, format, order).await
+        }
         Command::Settings { order } => {
             settings::settings(&connection.control()?, format, order).await
         }
@@ -469,7 +480,8 @@ impl Command {
             | Self::Tenants { order: None }
             | Self::Capacity { order: None }
             | Self::Holds { order: None }
-            | Self::Tokens { order: None } => true,
+            | Self::Tokens { order: None }
+            | Self::Guard { .. } => true,
             Self::Settings { order: Some(order) } => order.only_asks(),
             Self::Weights { order } => matches!(order, WeightsOrder::Orphans),
             Self::Logs(args) => !args.follow,

@@ -9,6 +9,7 @@ mod caller;
 mod decisions;
 mod events;
 mod fleet;
+mod guard;
 mod listener;
 mod logs;
 mod metrics;

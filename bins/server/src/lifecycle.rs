@@ -483,6 +483,7 @@ fn build_gateway(
         prices: handle.prices(),
         hashing_key,
         activation,
+        guard: handle.guard(),
         store,
         spool: Some(spool),
         clock,

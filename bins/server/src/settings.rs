@@ -14,6 +14,7 @@
 //! scaling: {min_residency: 1m}
 //! queue: {max_total: 2048}
 //! weights: {evict: true, hub_token_file: /etc/llmgw/hub.token}
+//! guard: {rules: [{name: secrets, pii: [secret], action: redact}]}
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use llmgw_core::{
     cluster::{
         catalog::Model,
         engine::{EngineSource, WantedEngine},
+        guard::Policy,
         pool::Pools,
         weights::WeightsOrders,
     },
@@ -43,6 +45,7 @@ mod demand;
 mod engines;
 mod file;
 mod flag;
+mod guard;
 mod keys;
 mod sources;
 pub(crate) mod watch;
@@ -64,6 +67,8 @@ pub struct Settings {
     pub policy: PolicyName,
     /// What is said of weights.
     pub weights: WeightsSettings,
+    /// What prompts and answers are checked by; the baseline when absent.
+    pub guard: Option<Policy>,
 }
 
 impl Settings {
@@ -85,6 +90,7 @@ impl Settings {
                 ..WeightsOrders::default()
             },
             hub: weights.hub.clone(),
+            guard: self.guard.clone(),
         }
     }
 

@@ -88,6 +88,7 @@ pub(crate) async fn serve(
         prices,
         hashing_key,
         activation: Arc::new(Asleep),
+        guard: Arc::default(),
         store: Arc::new(SqliteStore::open(directory.join("store.db")).await?),
         spool: Some(UsageSpool::open(
             &directory.join("usage"),

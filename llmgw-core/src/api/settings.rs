@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::whatif::Outcome;
 use crate::{
     clock::Timestamp,
-    cluster::{catalog::ModelDefinition, engine::WantedEngine},
+    cluster::{catalog::ModelDefinition, engine::WantedEngine, guard::PolicyDefinition},
     units::Span,
 };
 
@@ -40,6 +40,9 @@ pub struct SettingsView {
     /// The address of the hub that `hf:` sources are fetched from; absent for the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<String>,
+    /// What prompts and answers are checked by; the baseline when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<PolicyDefinition>,
     /// The version of the cluster's own document; 0 while there is none.
     #[serde(default)]
     pub version: u64,

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    cluster::tenancy::{LevelPath, Limits},
+    cluster::{
+        guard::Decision,
+        tenancy::{LevelPath, Limits},
+    },
     id::{KeyId, ModelName, ReplicaId, RequestId, TokenId},
     units::{Micros, Tokens},
 };
@@ -109,6 +112,9 @@ pub struct UsageRecord {
     /// What it cost, by the price that was valid when it came in.
     #[serde(default)]
     pub cost: Micros,
+    /// What the guard's rules did to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guard: Vec<Decision>,
 }
 
 // === impl ApiKey ===

@@ -168,6 +168,7 @@ fn by_key(view: &SettingsView) -> BTreeMap<String, Value> {
         evict_weights,
         mirror,
         hub,
+        guard,
         // Of the control plane, not of what holds.
         version: _,
         problem: _,
@@ -190,6 +191,7 @@ fn by_key(view: &SettingsView) -> BTreeMap<String, Value> {
         put(format!("pools.{name}"), json(labels));
     }
     put("placement.policy".to_owned(), json(placement_policy));
+    put("guard".to_owned(), json(guard));
     for (part, value) in [("scaling", json(scaling)), ("queue", json(queue))] {
         if let Value::Object(fields) = value {
             for (field, value) in fields {

@@ -16,6 +16,7 @@ use crate::{
     clock::Clock,
     cluster::{
         account::UsageRecord,
+        guard::{Decision, Stage as GuardStage},
         tenancy::{Pass, Price, PriceList},
     },
     id::{ModelName, ReplicaId},
@@ -49,6 +50,8 @@ pub(super) struct Account {
     first_content: Option<Duration>,
     /// What the call has reserved: settled with what it used.
     admitted: Admitted,
+    /// What the guard's rules did to it.
+    guard: Vec<Decision>,
     /// Where the call is, for the numbers.
     pub(super) overhead: Overhead,
     _counted: CallGuard,
@@ -91,6 +94,7 @@ impl Account {
             pieces: 0,
             first_content: None,
             admitted,
+            guard: Vec::new(),
             _counted: counted,
         }
     }
@@ -98,6 +102,22 @@ impl Account {
     /// The model that is asked, which is another one when the client's can't serve.
     pub(super) fn model(&mut self, model: &ModelName) {
         self.model.clone_from(model);
+    }
+
+    /// The guard has let the call pass: it goes to an engine.
+    pub(super) fn goes(&mut self) {
+        self.admitted.goes();
+    }
+
+    /// What the guard's rules have done to it in this stage until now, but for what models said.
+    pub(super) fn guarded(&mut self, stage: GuardStage, decisions: Vec<Decision>) {
+        self.guard.retain(|known| known.stage != stage);
+        self.guard.extend(decisions);
+    }
+
+    /// What the guard's rules have done to it until now.
+    pub(super) fn guard(&self) -> &[Decision] {
+        &self.guard
     }
 
     /// The replica that answers.
@@ -199,6 +219,7 @@ impl Account {
             duration: now.saturating_sub(self.call.since),
             time_to_first_token: self.first_content,
             level: self.payer.pass.key().level.clone(),
+            guard: self.guard.clone(),
             cost: price.map(cost).unwrap_or_default(),
         }
     }

@@ -50,6 +50,8 @@ pub(super) struct Admission {
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
     admission: Option<Arc<Admission>>,
+    /// What is spent as soon as the call goes to an engine, whatever becomes of it.
+    at_once: Vec<Reserved>,
     reserved: Vec<Reserved>,
     tokens: u64,
     cost: u64,
@@ -99,16 +101,13 @@ impl Admission {
         Err((refused(&lack, &needs, self.ledger.now()), rates))
     }
 
-    /// A call spends itself at once, whatever becomes of it; the rest is spent when it is over.
     fn admitted(self: &Arc<Self>, reserved: Vec<Reserved>) -> Admitted {
         let (at_once, later): (Vec<_>, Vec<_>) = reserved
             .into_iter()
             .partition(|one| one.quota.measure == Measure::Requests);
-        for one in &at_once {
-            self.ledger.settle(one, one.amount);
-        }
         Admitted {
             admission: Some(Arc::clone(self)),
+            at_once,
             reserved: later,
             ..Admitted::default()
         }
@@ -123,6 +122,15 @@ impl Admission {
 // === impl Admitted ===
 
 impl Admitted {
+    /// The call goes to an engine: it is spent itself. What never does gives that back too.
+    pub(super) fn goes(&mut self) {
+        if let Some(admission) = &self.admission {
+            for one in self.at_once.drain(..) {
+                admission.ledger.settle(&one, one.amount);
+            }
+        }
+    }
+
     /// What the call has used.
     pub(super) fn used(&mut self, record: &UsageRecord) {
         let UsageRecord {
@@ -147,7 +155,7 @@ impl Drop for Admitted {
         let Some(admission) = &self.admission else {
             return;
         };
-        for one in &self.reserved {
+        for one in self.at_once.iter().chain(&self.reserved) {
             let spent = match one.quota.measure {
                 Measure::Tokens => self.tokens,
                 Measure::Cost => self.cost,

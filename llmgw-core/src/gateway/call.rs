@@ -34,6 +34,8 @@ pub(super) struct Trail {
     attempts: u32,
     /// What is left of rates.
     rates: Rates,
+    /// What the guard did.
+    guard: Option<HeaderValue>,
 }
 
 // === impl Call ===
@@ -93,12 +95,20 @@ impl Trail {
             fallback: None,
             attempts: 0,
             rates: Rates::default(),
+            guard: None,
         }
     }
 
     /// What is left of rates.
     pub(super) fn rates(&mut self, rates: Rates) {
         self.rates = rates;
+    }
+
+    /// What the guard did, in its words for a header.
+    pub(super) fn guarded(&mut self, words: &str) {
+        self.guard = HeaderValue::from_str(words)
+            .ok()
+            .filter(|words| !words.is_empty());
     }
 
     /// The model that answers, by its own name.
@@ -146,6 +156,9 @@ impl Trail {
         if let Some(fallback) = &self.fallback {
             headers.insert(FALLBACK, fallback.clone());
         }
+        if let Some(guard) = &self.guard {
+            headers.insert(GUARD, guard.clone());
+        }
         let attempts = match self.attempts {
             0 => return,
             1 => HeaderValue::from_static("1"),
@@ -168,6 +181,7 @@ pub(super) const PROGRESS: HeaderName = HeaderName::from_static("x-llmgw-progres
 const MODEL: HeaderName = HeaderName::from_static("x-llmgw-model");
 const REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replica");
 const FALLBACK: HeaderName = HeaderName::from_static("x-llmgw-fallback");
+const GUARD: HeaderName = HeaderName::from_static("x-llmgw-guard");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-llmgw-attempts");
 
 /// Random bytes of an id, of which its version takes some bits.

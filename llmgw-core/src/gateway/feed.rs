@@ -11,6 +11,7 @@ use http::StatusCode;
 use super::{
     account::Account,
     dialect::{ErrorShape, Stream},
+    guard::HeldEvents,
     refusal::{EngineError, Refusal},
     rewrite::{Ending, EventRewriter, Output, Part, Seen},
     sse::{Payload, Splitter, payload},
@@ -38,6 +39,10 @@ pub(super) struct Feed {
     passed: u32,
     /// Edited events that are not passed on yet.
     pub(super) out: Output,
+    /// Events that are being checked; absent when nobody looks at the answer.
+    held: Option<Box<HeldEvents>>,
+    /// How the engine's answer ended, when what is held waits still.
+    ended: Option<Option<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,7 +84,14 @@ impl Feed {
             state: State::Silent,
             passed: 0,
             out: Output::default(),
+            held: None,
+            ended: None,
         }
+    }
+
+    /// The same, with events that are checked before they pass.
+    pub(super) fn watched(self, held: Option<Box<HeldEvents>>) -> Self {
+        Self { held, ..self }
     }
 
     pub(super) fn state(&self) -> State {
@@ -101,6 +113,12 @@ impl Feed {
         cx: &mut Context<'_>,
         account: &mut Account,
     ) -> Poll<Result<(), Stillborn>> {
+        if self.held.as_ref().is_some_and(|held| held.is_judged()) {
+            return self.poll_judged(cx, account);
+        }
+        if let Some(broke) = self.ended.take() {
+            return Poll::Ready(self.end(broke, account));
+        }
         let Some(exchange) = &mut self.exchange else {
             self.state = State::Over;
             return Poll::Ready(Ok(()));
@@ -110,15 +128,29 @@ impl Feed {
             return Poll::Pending;
         };
         account.overhead.enter(Stage::Respond);
-        let ended = match piece {
+        let broke = match piece {
             Some(Ok(piece)) => {
                 self.splitter.push(piece);
                 return Poll::Ready(self.take_events(account));
             }
-            None => self.ended_so(account).map(str::to_owned),
+            None => None,
             Some(Err(error)) => Some(format!("the engine broke off: {}", Chain(&error))),
         };
-        Poll::Ready(match (ended, self.state) {
+        if self.held.is_some() && self.state != State::Done {
+            // Once: what is asked for then is waited for, and no more is taken.
+            self.ended = Some(broke);
+            return Poll::Ready(self.take_rest(account));
+        }
+        Poll::Ready(self.end(broke, account))
+    }
+
+    /// The engine's answer is over: with its end, or because it broke.
+    fn end(&mut self, broke: Option<String>, account: &mut Account) -> Result<(), Stillborn> {
+        let ended = match broke {
+            None => self.ended_so(account).map(str::to_owned),
+            broke => broke,
+        };
+        match (ended, self.state) {
             (Some(how), State::Silent) if self.out.len() < PATIENCE => Err(Stillborn::Died(how)),
             (Some(how), State::Silent | State::Open) => {
                 self.fail(&Refusal::new(Code::UpstreamDisconnected, how), account);
@@ -128,11 +160,66 @@ impl Feed {
                 self.close();
                 Ok(())
             }
+        }
+    }
+
+    /// Waits for models that judge what is held.
+    fn poll_judged(
+        &mut self,
+        cx: &mut Context<'_>,
+        account: &mut Account,
+    ) -> Poll<Result<(), Stillborn>> {
+        let Some(held) = &mut self.held else {
+            return Poll::Ready(Ok(()));
+        };
+        let Poll::Ready(judged) = held.poll_judged(cx, account) else {
+            account.overhead.wait_for_engine();
+            return Poll::Pending;
+        };
+        account.overhead.enter(Stage::Respond);
+        Poll::Ready(match judged {
+            Ok(()) => self.take_checked(account),
+            Err(refusal) => self.block(refusal, account),
         })
+    }
+
+    /// Takes what is held when no more will come.
+    fn take_rest(&mut self, account: &mut Account) -> Result<(), Stillborn> {
+        let Some(held) = &mut self.held else {
+            return Ok(());
+        };
+        match held.finish(account) {
+            Ok(()) => self.take_checked(account),
+            Err(refusal) => self.block(refusal, account),
+        }
+    }
+
+    /// Takes the events that have been checked.
+    fn take_checked(&mut self, account: &mut Account) -> Result<(), Stillborn> {
+        while let Some(event) = self.held.as_mut().and_then(|held| held.next_event()) {
+            self.take(event, account)?;
+        }
+        Ok(())
+    }
+
+    /// What is held must not pass.
+    fn block(&mut self, refusal: Refusal, account: &mut Account) -> Result<(), Stillborn> {
+        self.held = None;
+        self.refuse(refusal, account)
     }
 
     /// Ends the stream with an error event; nothing comes after it.
     pub(super) fn fail(&mut self, refusal: &Refusal, account: &mut Account) {
+        // What was said before is said, as far as it may be.
+        if let Some(mut held) = self.held.take().filter(|held| !held.is_judged())
+            && held.finish(account).is_ok()
+        {
+            while let Some(event) = held.next_event() {
+                if self.seen(event).is_err() {
+                    break;
+                }
+            }
+        }
         if self.state != State::Done {
             self.out
                 .extend(&refusal.event(self.errors, self.passed.into()));
@@ -173,54 +260,73 @@ impl Feed {
                     );
                 }
             };
-            if self.state == State::Done {
-                // Nothing may follow the end.
-                continue;
-            }
-            let seen = match self.seen(event) {
-                Ok(seen) => seen,
-                Err(refusal) => return self.refuse(refusal, account),
-            };
-            if seen != Seen::Other {
-                self.passed = self.passed.saturating_add(1);
-            }
-            let usage = match seen {
-                Seen::Other => None,
-                Seen::Part(part) => {
-                    self.part(part, account);
-                    None
-                }
-                Seen::Opening => {
-                    self.state = State::Open;
-                    None
-                }
-                Seen::Usage(usage) => Some(usage),
-                Seen::Content(content) => {
-                    self.state = State::Open;
-                    account.content(content.count);
-                    if let Some(usage) = content.usage {
-                        account.usage_beside(&content.choices, usage);
+            match &mut self.held {
+                None => self.take(event, account)?,
+                Some(held) => {
+                    let is_end = is_done(&event);
+                    let mut checked = held.push(event, account);
+                    if is_end && checked.is_ok() {
+                        checked = held.finish(account);
                     }
-                    None
+                    match checked {
+                        Ok(()) => self.take_checked(account)?,
+                        Err(refusal) => return self.block(refusal, account),
+                    }
                 }
-                Seen::Error(body) => {
-                    let error = EngineError {
-                        status: None,
-                        headers: None,
-                        body: &body,
-                    };
-                    return self.refuse(error.into(), account);
-                }
-                Seen::Done => {
-                    self.done(account);
-                    None
-                }
-            };
-            if let Some(usage) = usage {
-                self.state = State::Open;
-                account.usage(usage);
             }
         }
+    }
+
+    /// Takes one event, and passes it on as the client should see it.
+    fn take(&mut self, event: Bytes, account: &mut Account) -> Result<(), Stillborn> {
+        if matches!(self.state, State::Done | State::Over) {
+            // Nothing may follow the end.
+            return Ok(());
+        }
+        let seen = match self.seen(event) {
+            Ok(seen) => seen,
+            Err(refusal) => return self.refuse(refusal, account),
+        };
+        if seen != Seen::Other {
+            self.passed = self.passed.saturating_add(1);
+        }
+        let usage = match seen {
+            Seen::Other => None,
+            Seen::Part(part) => {
+                self.part(part, account);
+                None
+            }
+            Seen::Opening => {
+                self.state = State::Open;
+                None
+            }
+            Seen::Usage(usage) => Some(usage),
+            Seen::Content(content) => {
+                self.state = State::Open;
+                account.content(content.count);
+                if let Some(usage) = content.usage {
+                    account.usage_beside(&content.choices, usage);
+                }
+                None
+            }
+            Seen::Error(body) => {
+                let error = EngineError {
+                    status: None,
+                    headers: None,
+                    body: &body,
+                };
+                return self.refuse(error.into(), account);
+            }
+            Seen::Done => {
+                self.done(account);
+                None
+            }
+        };
+        if let Some(usage) = usage {
+            self.state = State::Open;
+            account.usage(usage);
+        }
+        Ok(())
     }
 
     /// Passes an event on, in the client's API.

@@ -17,6 +17,7 @@ use super::{
     call::{REQUEST_ID, Trail},
     dialect::{Dialect, ErrorShape},
     feed::{Feed, Stillborn},
+    guard::{HeldEvents, Watch},
     pick::pick,
     prompt::Prompt,
     refusal::Refusal,
@@ -46,6 +47,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) reply: (Option<&'a Reply>, ErrorShape),
     /// What it is chosen by who gets it.
     pub(super) prompt: Prompt,
+    /// Who looks at its answer; absent when nobody does.
+    pub(super) watch: Option<&'a Arc<Watch>>,
 }
 
 /// What an engine answered.
@@ -239,7 +242,9 @@ impl Forward<'_> {
         } = self.outgoing;
         let rewriter = EventRewriter::new(dialect, model, *strip_usage);
         let limit = usize::try_from(self.config.event_limit.0).unwrap_or(usize::MAX);
-        let mut feed = Feed::new(exchange, rewriter, *reply, limit);
+        let watch = self.outgoing.watch.map(Arc::clone);
+        let held = watch.and_then(HeldEvents::new);
+        let mut feed = Feed::new(exchange, rewriter, *reply, limit).watched(held);
         match feed.begin(account).await {
             Ok(()) => Ok(Answer::Events(Box::new(feed))),
             Err(Stillborn::Refused(refusal)) => Err(Failure::Refused(refusal)),

@@ -60,6 +60,8 @@ pub(super) struct Inspected {
     ask_usage: Option<Edit>,
     /// Where the prompt stands, in the order in which chat templates put its parts.
     prompt_at: Vec<Range<usize>>,
+    /// What the guard takes out of it.
+    taken_out: Vec<Edit>,
 }
 
 // === impl Inspected ===
@@ -123,6 +125,7 @@ impl Inspected {
             asked_usage: true,
             ask_usage: None,
             prompt_at: Vec::new(),
+            taken_out: Vec::new(),
             text,
         })
     }
@@ -193,8 +196,19 @@ impl Inspected {
             .flatten()
             .map(|part| place(json, part))
             .collect(),
+            taken_out: Vec::new(),
             text,
         })
+    }
+
+    /// The body as it came, when it is JSON.
+    pub(super) fn json(&self) -> Option<&[u8]> {
+        self.form.is_none().then_some(&self.text)
+    }
+
+    /// Changes parts of the prompt; no two overlap.
+    pub(super) fn take_out(&mut self, parts: Vec<Edit>) {
+        self.taken_out = parts;
     }
 
     /// About how many tokens the prompt has.
@@ -226,6 +240,7 @@ impl Inspected {
             });
         }
         edits.extend(self.ask_usage.clone());
+        edits.extend(self.taken_out.iter().cloned());
         edits.sort_by_key(|edit| edit.range.start);
         Spliced::new(&self.text, &edits)
     }

@@ -2,7 +2,7 @@
 //!
 //! | status | code | retry headers |
 //! |---|---|---|
-//! | 400 | `invalid_request` `invalid_json` `missing_field` | - |
+//! | 400 | `invalid_request` `invalid_json` `missing_field` `content_policy_violation` | - |
 //! | 401 | `invalid_api_key` | - |
 //! | 403 | `permission_denied` `model_not_allowed` | - |
 //! | 404 | `model_not_found` `unknown_url` | - |
@@ -246,9 +246,10 @@ fn shape(code: Code) -> (StatusCode, &'static str) {
     const PERMISSION: &str = "permission_error";
     const SERVER: &str = "server_error";
     match code {
-        Code::InvalidRequest | Code::InvalidJson | Code::MissingField => {
-            (StatusCode::BAD_REQUEST, INVALID)
-        }
+        Code::InvalidRequest
+        | Code::InvalidJson
+        | Code::MissingField
+        | Code::ContentPolicyViolation => (StatusCode::BAD_REQUEST, INVALID),
         Code::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID),
         Code::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID),
         Code::PermissionDenied | Code::ModelNotAllowed => (StatusCode::FORBIDDEN, PERMISSION),

@@ -16,6 +16,7 @@ use super::{
     bulletin::Bulletin,
     call::Trail,
     forward::{Answer, Forward, Outgoing},
+    guard::{WATCHED, Watch},
     identify::Caller,
     idle::Idle,
     inspect::Inspected,
@@ -35,6 +36,8 @@ pub(super) struct Serving {
     asked: Inspected,
     caller: Caller,
     route: Arc<ModelRoute>,
+    /// Who looks at what is said; absent for a call of the guard's own.
+    watch: Option<Arc<Watch>>,
     trail: Trail,
     account: Option<Account>,
     bulletin: Bulletin,
@@ -47,7 +50,7 @@ impl Serving {
         shared: &Arc<Shared>,
         client: &HeaderMap,
         asked: Inspected,
-        (caller, route): (Caller, Arc<ModelRoute>),
+        (caller, route, watch): (Caller, Arc<ModelRoute>, Option<Arc<Watch>>),
         trail: Trail,
         account: Account,
     ) -> Self {
@@ -57,6 +60,7 @@ impl Serving {
             asked,
             caller,
             route,
+            watch,
             trail,
             account: Some(account),
             bulletin: Bulletin::default(),
@@ -105,20 +109,41 @@ impl Serving {
     }
 
     async fn answer(&mut self) -> Result<Response<AnswerBody>, Refusal> {
+        // 6. guard
+        if let (Some(watch), Some(account)) = (&self.watch, &mut self.account) {
+            watch
+                .request(&mut self.asked, account, &mut self.trail)
+                .await?;
+        }
+        if let Some(account) = &mut self.account {
+            account.goes();
+        }
         let answer = self.reach_any().await?;
-        // 8. account, along with 9. respond
+        // 9. account, along with 10. respond
         let Self {
             shared,
             asked,
             account,
+            watch,
+            trail,
             ..
         } = self;
+        let watch = watch
+            .as_ref()
+            .filter(|watch| watch.looks_at_answers(asked.dialect));
         let config = &shared.config;
         let cut = shared.cut.clone().cancelled_owned();
         match answer {
             Answer::Unary(head, exchange) => {
-                let bounds = config.unary_bounds();
-                respond::unary(*head, exchange, asked, account, bounds, cut).await
+                let mut bounds = config.unary_bounds();
+                if watch.is_some() {
+                    bounds.hold = bounds.hold.max(WATCHED);
+                }
+                let response = respond::unary(*head, exchange, asked, account, bounds, cut).await?;
+                match watch {
+                    None => Ok(response),
+                    Some(watch) => watch.answer(response, account.as_mut(), trail).await,
+                }
             }
             Answer::Events(feed) => {
                 let idle = Idle::new(config.idle_timeout);
@@ -183,6 +208,7 @@ impl Serving {
             account,
             bulletin,
             caller,
+            watch,
             ..
         } = self;
         let Some(account) = account else {
@@ -204,7 +230,7 @@ impl Serving {
         }
         let route = waking.awake(Arc::clone(route), &caller.tenant()).await?;
         account.overhead.enter(Stage::Pick);
-        // 6. pick, and 7. forward: again with another pick, where that can help
+        // 7. pick, and 8. forward: again with another pick, where that can help
         let outgoing = Outgoing {
             dialect: asked.dialect,
             headers,
@@ -213,6 +239,9 @@ impl Serving {
             reply: (asked.reply.as_ref(), asked.errors),
             model: &asked.model,
             prompt: asked.prompt(&shared.prompt_key, &route.name),
+            watch: watch
+                .as_ref()
+                .filter(|watch| watch.looks_at_answers(asked.dialect)),
         };
         let forward = Forward {
             config,

@@ -1,7 +1,7 @@
 //! What the gateway counts while it answers.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
@@ -15,7 +15,11 @@ use super::{
     overhead::{OverheadMeters, OverheadTimes},
     registered, text,
 };
-use crate::{cluster::account::UsageRecord, id::ModelName, units::Tokens};
+use crate::{
+    cluster::{account::UsageRecord, guard::Decision},
+    id::{ModelName, RuleName},
+    units::Tokens,
+};
 
 /// The gateway's numbers; see [the table](super).
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub struct GatewayMeters {
     received: IntCounter,
     journal: IntGauge,
     lost: IntCounter,
+    guard: IntCounterVec,
+    /// Sets of labels that the guard's decisions were counted under.
+    guarded: Mutex<BTreeSet<[String; 5]>>,
+    judge_failures: IntCounterVec,
     /// Models with numbers.
     counted: RwLock<BTreeMap<ModelName, Arc<OfModel>>>,
 }
@@ -117,13 +125,55 @@ impl GatewayMeters {
                 "llmgw_usage_journal_lost_total",
                 "Usage records that were lost: a gap in the accounts.",
             ),
+            guard: counters(
+                "llmgw_guard_decisions_total",
+                "Calls that a rule of the guard has matched, by what it did.",
+                &["rule", "level", "stage", "action", "model"],
+            ),
+            guarded: Mutex::default(),
+            judge_failures: counters(
+                "llmgw_guard_judge_failures_total",
+                "Times that a judge of the guard gave no score.",
+                &["rule"],
+            ),
             counted: RwLock::default(),
             registry,
         }
     }
 
+    /// A judge of the guard gave no score.
+    pub fn judge_failed(&self, rule: &RuleName) {
+        self.judge_failures
+            .with_label_values(&[rule.as_str()])
+            .inc();
+    }
+
+    /// Counts what the guard did. Rules come and go: of very many, the last have no names here.
+    fn guard(&self, model: &ModelName, decision: &Decision) {
+        let mut labels = [
+            decision.rule.to_string(),
+            decision.by.to_string(),
+            decision.stage.to_string(),
+            decision.action.to_string(),
+            model.to_string(),
+        ];
+        let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        if guarded.len() >= MOST_GUARDED && !guarded.contains(&labels) {
+            for at in [0, 1, 4] {
+                if let Some(label) = labels.get_mut(at) {
+                    "other".clone_into(label);
+                }
+            }
+        }
+        self.guard.with_label_values(&labels).inc();
+        guarded.insert(labels);
+    }
+
     /// Takes a call that is over.
     pub fn call(&self, record: &UsageRecord) {
+        for decision in &record.guard {
+            self.guard(&record.model, decision);
+        }
         let model = self.of(&record.model);
         let mut requests = model.lock();
         match requests.iter().find(|(status, _)| *status == record.status) {
@@ -281,6 +331,9 @@ const BETWEEN_TOKENS: [f64; 10] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0,
 ];
 
+/// A policy has a thousand rules at most, and few of them ever match.
+const MOST_GUARDED: usize = 10_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,6 +358,7 @@ mod tests {
             time_to_first_token: Some(Duration::from_millis(200)),
             level: Default::default(),
             cost: Default::default(),
+            guard: Vec::new(),
         }
     }
 

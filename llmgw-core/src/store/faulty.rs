@@ -16,6 +16,7 @@ use crate::{
         account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -95,6 +96,8 @@ pub enum Call {
     AppendUsage,
     /// [`Store::usage_totals`].
     UsageTotals,
+    /// [`Store::guarded`].
+    Guarded,
     /// [`Store::quota_uses`].
     QuotaUses,
     /// [`Store::share_quotas`].
@@ -267,6 +270,11 @@ impl<S: Store> Store for FaultyStore<S> {
     ) -> Result<Vec<UsageTotal>, StoreError> {
         let work = self.inner.usage_totals(since, step);
         self.pass(Call::UsageTotals, work).await
+    }
+
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        let work = self.inner.guarded(since, limit);
+        self.pass(Call::Guarded, work).await
     }
 
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {

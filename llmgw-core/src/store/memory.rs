@@ -18,7 +18,8 @@ use async_trait::async_trait;
 
 use self::{kept::Kept, shares::Shares};
 use super::{
-    AUDIT_PAGE, Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
+    AUDIT_PAGE, Epoch, GUARD_PAGE, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal,
+    Write,
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -26,6 +27,7 @@ use crate::{
         account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, SETTINGS_PAGE, StoredSettings},
         tenancy::{
@@ -292,6 +294,15 @@ impl Store for MemoryStore {
                 .count(record);
         }
         Ok(totals.into_values().collect())
+    }
+
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        let state = self.state();
+        let came = state.usage.values().filter(|r| r.started_at >= since);
+        let mut found: Vec<GuardedCall> = came.filter_map(GuardedCall::of).collect();
+        found.sort_by_key(|call| std::cmp::Reverse((call.at, call.request)));
+        found.truncate(usize::try_from(limit.min(GUARD_PAGE)).unwrap_or(usize::MAX));
+        Ok(found)
     }
 
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {

@@ -45,7 +45,7 @@ use uuid::Uuid;
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write, open,
-    rows::{self, AuditRow, KeyRow, ModelRow, TotalRow, failed},
+    rows::{self, AuditRow, GuardedRow, KeyRow, ModelRow, TotalRow, failed},
 };
 use crate::{
     clock::Timestamp,
@@ -53,6 +53,7 @@ use crate::{
         account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -375,6 +376,20 @@ impl Store for PostgresStore {
         found.into_iter().map(rows::total).collect()
     }
 
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        let doing = "reading what the guard did";
+        let found: Vec<GuardedRow> = bounded(doing, async {
+            sqlx::query_as(GUARDED)
+                .bind(since.0)
+                .bind(rows::guard_page(limit))
+                .fetch_all(&self.pool)
+                .await
+                .map_err(failed(doing))
+        })
+        .await?;
+        Ok(found.into_iter().filter_map(rows::guarded).collect())
+    }
+
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {
         self.list_prices().await
     }
@@ -473,6 +488,7 @@ async fn append(
         }))
         .bind(column::<String>(records, |r| r.level.to_string()))
         .bind(column::<i64>(records, |r| r.cost.0.max(0)))
+        .bind(column::<Option<String>>(records, rows::guard))
         .execute(&mut **transaction)
         .await?;
     Ok(())
@@ -529,11 +545,12 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO llmgw.usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token, level, cost
+        status, started_at, duration, time_to_first_token, level, cost, guard
     )
     SELECT * FROM unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[],
-        $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::bigint[]
+        $8::boolean[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::bigint[],
+        $15::text[]
     )
     ON CONFLICT DO NOTHING";
 
@@ -547,6 +564,13 @@ const AUDIT: &str = "
     FROM llmgw.audit
     WHERE seq > $1
     ORDER BY seq
+    LIMIT $2";
+
+const GUARDED: &str = "
+    SELECT started_at, request, api_key, level, model, status, guard
+    FROM llmgw.usage
+    WHERE guard IS NOT NULL AND started_at >= $1
+    ORDER BY started_at DESC, request DESC
     LIMIT $2";
 
 const TOTALS: &str = "

@@ -8,13 +8,14 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{AUDIT_PAGE, StoreError, StoredModel, UsageTotal};
+use super::{AUDIT_PAGE, GUARD_PAGE, StoreError, StoredModel, UsageTotal};
 use crate::{
     clock::Timestamp,
     cluster::{
-        account::{ApiKey, KeyHash, OperatorToken},
+        account::{ApiKey, KeyHash, OperatorToken, UsageRecord},
         audit::{AuditEntry, ChainHead},
         capacity::Capacity,
+        guard::GuardedCall,
         order::{StoredOrder, Subject},
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -23,7 +24,7 @@ use crate::{
         },
         weights::Sha256Digest,
     },
-    id::{KeyId, TokenId},
+    id::{KeyId, RequestId, TokenId},
     units::{Micros, Tokens},
 };
 
@@ -51,6 +52,9 @@ pub(super) type KeyRow = (Uuid, String, Vec<u8>, i64, String, Option<i64>, Strin
 
 /// What others have spent, hold, and how many they are; what the own gateway told, was given, and with which turn.
 pub(super) type StandingRow = (i64, i64, i64, Option<i64>, Option<i64>, Option<i64>);
+
+/// `started_at, request, key, level, model, status, guard`; what was done is in its serial form.
+pub(super) type GuardedRow = (i64, Uuid, Uuid, String, String, i32, String);
 
 /// `path, limits, created_at`.
 pub(super) type LevelRow = (String, String, i64);
@@ -249,6 +253,33 @@ pub(super) fn forgotten() -> impl Iterator<Item = (&'static str, i64)> {
     let millis = |period: Period| period.is_forgotten_after().unwrap_or(i64::MAX / 4);
     all.into_iter()
         .map(move |period| (period.as_str(), millis(period)))
+}
+
+/// What the guard did to a call, as it is kept; nothing when it did nothing.
+pub(super) fn guard(record: &UsageRecord) -> Option<String> {
+    if record.guard.is_empty() {
+        return None;
+    }
+    serde_json::to_string(&record.guard).ok()
+}
+
+/// A call that rules matched. What can't be read any more is passed over: it is of another release.
+pub(super) fn guarded(row: GuardedRow) -> Option<GuardedCall> {
+    let (at, request, key, level, model, status, guard) = row;
+    Some(GuardedCall {
+        at: Timestamp(at),
+        request: RequestId::from_uuid(request),
+        key: KeyId::from_uuid(key),
+        level: level.parse().ok()?,
+        model: model.parse().ok()?,
+        status: u16::try_from(status).ok()?,
+        decisions: serde_json::from_str(&guard).ok()?,
+    })
+}
+
+/// How many such calls are read at once.
+pub(super) fn guard_page(limit: u32) -> i64 {
+    i64::from(limit.min(GUARD_PAGE))
 }
 
 pub(super) fn total(row: TotalRow) -> Result<UsageTotal, StoreError> {

@@ -56,7 +56,7 @@ use sqlx::{
 
 use super::{
     Epoch, Lease, Store, StoreError, StoredModel, UsageStep, UsageTotal, Write,
-    rows::{self, AuditRow, KeyRow, ModelRow, TotalRow},
+    rows::{self, AuditRow, GuardedRow, KeyRow, ModelRow, TotalRow},
 };
 use crate::{
     clock::Timestamp,
@@ -64,6 +64,7 @@ use crate::{
         account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -385,6 +386,16 @@ impl Store for SqliteStore {
         found.into_iter().map(rows::total).collect()
     }
 
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        let found: Vec<GuardedRow> = sqlx::query_as(GUARDED)
+            .bind(since.0)
+            .bind(rows::guard_page(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("reading what the guard did"))?;
+        Ok(found.into_iter().filter_map(rows::guarded).collect())
+    }
+
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {
         self.list_prices().await
     }
@@ -450,6 +461,7 @@ fn bind_usage<'q>(
         .bind(record.time_to_first_token.map(rows::micros))
         .bind(record.level.to_string())
         .bind(record.cost.0.max(0))
+        .bind(rows::guard(record))
 }
 
 fn is_busy(error: &sqlx::Error) -> bool {
@@ -505,13 +517,13 @@ const RENEW: &str = "
 const APPEND: &str = "
     INSERT INTO usage (
         request, api_key, model, replica, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        status, started_at, duration, time_to_first_token, level, cost
+        status, started_at, duration, time_to_first_token, level, cost, guard
     )";
 
 /// Statements that append so many rows of usage, the most first: few, so that each stays prepared.
 static APPENDS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| {
     [128, 16, 1].map(|rows| {
-        let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let values = vec![row; rows].join(", ");
         (
             rows,
@@ -530,6 +542,13 @@ const AUDIT: &str = "
     FROM audit
     WHERE seq > ?1
     ORDER BY seq
+    LIMIT ?2";
+
+const GUARDED: &str = "
+    SELECT started_at, request, api_key, level, model, status, guard
+    FROM usage
+    WHERE guard IS NOT NULL AND started_at >= ?1
+    ORDER BY started_at DESC, request DESC
     LIMIT ?2";
 
 const TOTALS: &str = "

@@ -7,6 +7,7 @@
 mod accounts;
 mod decisions;
 mod fallbacks;
+mod guard;
 mod logs;
 mod memory;
 mod more;
@@ -108,6 +109,8 @@ pub async fn conformance(fixture: &Fixture) -> Result<(), Violation> {
     ordering::a_token_is_listed_from_its_making_to_its_revocation(control).await?;
     ordering::logs_are_of_a_model_that_is_there(fixture).await?;
     logs::a_log_is_read_part_after_part(control).await?;
+    guard::rules_are_shown_and_tried(control).await?;
+    guard::what_was_done_is_listed_newest_first(control).await?;
     ordering::orders_are_written_down_under_their_actor(control).await?;
     let after = promises::models(control).await?;
     let names = |views: &[ModelView]| -> Vec<ModelName> {
@@ -168,6 +171,7 @@ pub async fn same_answers(left: &Control, right: &Control) -> Result<(), Violati
     settings::same_answers(left, right).await?;
     ordering::same_answers(left, right).await?;
     logs::same_answers(left, right).await?;
+    guard::same_answers(left, right).await?;
     equal("jobs", &left.jobs.jobs().await, &right.jobs.jobs().await)?;
     equal(
         "audit",

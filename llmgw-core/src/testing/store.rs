@@ -257,6 +257,7 @@ const CHECKS: &[(&str, Check)] = checks! {
         totals_count_from_since_on,
         totals_are_by_time_when_a_step_is_given,
         usage_is_of_the_level_that_it_was_then,
+        what_the_guard_did_comes_back_newest_first,
         statuses_of_400_or_more_are_errors,
         a_request_counts_once_however_often_it_is_written,
         batches_that_overlap_may_be_written_at_the_same_time,

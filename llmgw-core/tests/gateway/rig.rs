@@ -12,6 +12,7 @@ use llmgw_core::{
     cluster::{account::ApiKey, tenancy::PriceList},
     control::Activation,
     gateway::{Drained, GatewayConfig, GatewayDeps, LoadTable, Numbers},
+    guard::Guard,
     id::{KeyId, ModelName},
     keys::{HashingKey, KeyRing},
     route::{Endpoint, ModelRoute, Progress, RouteTable, Waiting},
@@ -37,6 +38,7 @@ pub(crate) struct Rig {
     pub(crate) served: JoinHandle<Drained>,
     pub(crate) keys: watch::Sender<Arc<KeyRing>>,
     pub(crate) prices: watch::Sender<Arc<PriceList>>,
+    pub(crate) guard: Arc<Guard>,
 }
 
 /// Answers from a list; the last answer stays.
@@ -91,6 +93,7 @@ impl Rig {
         let (routes, routes_read) = watch::channel(Arc::new(table(endpoints)));
         let faulty = FaultyStore::new(Arc::clone(&store));
         let faults = faulty.faults().clone();
+        let guard = Arc::<Guard>::default();
         let activation = Arc::new(ScriptedActivation {
             asked: watch::Sender::default(),
             answers: Mutex::new(vec![Answer::Waiting(loading())]),
@@ -101,6 +104,7 @@ impl Rig {
             prices: prices_read,
             hashing_key,
             activation: Arc::<ScriptedActivation>::clone(&activation),
+            guard: Arc::clone(&guard),
             store: Arc::new(faulty),
             spool: None,
             clock,
@@ -125,6 +129,7 @@ impl Rig {
             served,
             keys,
             prices,
+            guard,
         }
     }
 

@@ -19,6 +19,7 @@ use llmgw_core::{
         account::{ApiKey, OperatorToken, UsageRecord},
         audit::{AuditEntry, NewAuditEntry},
         capacity::Capacity,
+        guard::GuardedCall,
         order::StoredOrder,
         settings::{AboutSettings, StoredSettings},
         tenancy::{
@@ -136,6 +137,8 @@ bugs! {
     FirstPriceStays: prices_come_back_as_they_were_and_in_order,
     LastIsFirst: totals_are_by_time_when_a_step_is_given,
     StepsRoundTowardsZero: totals_are_by_time_when_a_step_is_given,
+    OldestGuardedComeFirst: what_the_guard_did_comes_back_newest_first,
+    GuardedAreUnbounded: what_the_guard_did_comes_back_newest_first,
     LevelsOfUsageAreForgotten: usage_is_of_the_level_that_it_was_then,
     SettingsAreReplaced: a_version_of_the_settings_is_written_once,
     OldestSettingsAreNewest: every_version_of_the_settings_is_kept,
@@ -519,6 +522,10 @@ impl Store for BrokenStore {
         step: Option<UsageStep>,
     ) -> Result<Vec<UsageTotal>, StoreError> {
         Ok(self.totals(since, step))
+    }
+
+    async fn guarded(&self, since: Timestamp, limit: u32) -> Result<Vec<GuardedCall>, StoreError> {
+        Ok(self.guarded_calls(since, limit))
     }
 
     async fn prices(&self) -> Result<Vec<Price>, StoreError> {

@@ -16,8 +16,9 @@ use llmgw_core::{
         whatif::Change,
     },
     cluster::{
-        catalog::{Model, ModelDefinition, fallback_faults},
+        catalog::{DefinitionError, Model, ModelDefinition, fallback_faults},
         engine::WantedEngine,
+        guard::Policy,
         order::{HoldScope, Order, Subject},
         pool::Pools,
         settings::{AboutSettings, StoredSettings},
@@ -28,6 +29,7 @@ use llmgw_core::{
         settings_document, settings_version, unknown_version,
     },
     error::Code,
+    guard::Rules,
     store::Write,
 };
 use tokio::sync::watch;
@@ -66,6 +68,8 @@ pub struct Terms {
     pub weights: WeightsOrders,
     /// The address of the hub that weights come from, when it is not the usual one: shown, and not used here.
     pub hub: Option<String>,
+    /// What prompts and answers are checked by; the baseline when absent: shown, and for whoever has a gateway to follow.
+    pub guard: Option<Policy>,
 }
 
 /// Makes terms of the cluster's document.
@@ -88,6 +92,7 @@ pub(super) struct InForce {
 /// A document that was read.
 struct Read {
     terms: Terms,
+    rules: Rules,
     entries: Vec<Entry>,
     view: SettingsView,
 }
@@ -115,6 +120,7 @@ impl Terms {
             policy,
             weights,
             hub,
+            guard,
         } = self;
         SettingsView {
             models: declared.iter().map(Model::without_secrets).collect(),
@@ -126,6 +132,7 @@ impl Terms {
             evict_weights: weights.evict,
             mirror: weights.mirror.as_deref().map(without_secrets),
             hub: hub.as_deref().map(without_secrets),
+            guard: guard.as_ref().map(|policy| policy.definition().clone()),
             version,
             problem: None,
             ..before.clone()
@@ -303,8 +310,13 @@ impl Shared {
             let message = "this control plane takes no settings while it runs";
             return Err(ControlError::new(Code::NoStore, message));
         };
-        let reading = tokio::task::spawn_blocking(move || reader.read(&document));
-        let terms = reading.await.map_err(|error| {
+        let reading = tokio::task::spawn_blocking(move || {
+            let terms = reader.read(&document)?;
+            // To make rules ready takes a while, and more than a look.
+            let rules = ready_rules(&terms)?;
+            Ok::<_, ControlError>((terms, rules))
+        });
+        let (terms, rules) = reading.await.map_err(|error| {
             ControlError::new(Code::Internal, format!("reading the settings: {error}"))
         })??;
         let entries = declared_entries(terms.declared.clone(), self.clock.now());
@@ -314,6 +326,7 @@ impl Shared {
         let view = terms.view(in_force.view.version, &in_force.view);
         Ok(Read {
             terms,
+            rules,
             entries: entries.into_values().collect(),
             view,
         })
@@ -323,6 +336,7 @@ impl Shared {
     async fn apply(&self, read: Read) -> Result<(), ControlError> {
         let Read {
             terms,
+            rules,
             entries,
             view,
         } = read;
@@ -337,6 +351,7 @@ impl Shared {
             weights: Box::new(terms.weights.clone()),
         };
         self.tell(event).await?;
+        self.guard.replace(rules);
         self.in_force.send_replace(InForce {
             view,
             terms: Arc::clone(&terms),
@@ -366,6 +381,11 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The guard's rules by these terms, ready.
+pub(super) fn ready_rules(terms: &Terms) -> Result<Rules, DefinitionError> {
+    Rules::ready(terms.guard.clone().unwrap_or_else(Policy::baseline))
 }
 
 /// Refuses terms that contradict what was added or ordered beside them.

@@ -2,6 +2,7 @@
 
 mod document;
 mod keys;
+mod rules;
 
 use axum::{
     Router,
@@ -30,7 +31,7 @@ use llmgw_core::{
 use schemars::JsonSchema;
 
 use super::{
-    caller, decisions, events, fleet, logs, metrics, models,
+    caller, decisions, events, fleet, guard, logs, metrics, models,
     openapi::{self, Shape},
     orders, settings, tenancy, weights,
 };
@@ -76,6 +77,7 @@ pub(super) fn table() -> Table {
     Table::default()
         .tenancy()
         .settings()
+        .guard()
         .get(
             "/api/v1/summary",
             Viewer,

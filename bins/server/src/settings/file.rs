@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use llmgw_core::{
-    cluster::{catalog::ModelDefinition, pool::Labels, weights::HubToken},
+    cluster::{catalog::ModelDefinition, guard::PolicyDefinition, pool::Labels, weights::HubToken},
     id::EngineName,
 };
 use llmgw_sched::planner::policy::PolicyName;
@@ -33,6 +33,7 @@ pub(super) struct SettingsFile {
     pub(super) placement: PlacementFile,
     #[serde(default)]
     pub(super) weights: WeightsFile,
+    pub(super) guard: Option<PolicyDefinition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,8 +56,8 @@ pub(super) struct WeightsFile {
 }
 
 impl SettingsFile {
-    /// This, with what `over` says in the place of what is said here: engines and pools one by one, everything else field by
-    /// field. Models are for whoever knows where each stands.
+    /// This, with what `over` says in the place of what is said here: engines and pools one by one, the guard's policy whole,
+    /// everything else field by field. Models are for whoever knows where each stands.
     pub(super) fn under(self, over: Self) -> Self {
         let Self {
             models,
@@ -66,6 +67,7 @@ impl SettingsFile {
             queue,
             placement,
             weights,
+            guard,
         } = self;
         engines.extend(over.engines);
         pools.extend(over.pools);
@@ -84,6 +86,7 @@ impl SettingsFile {
                 hub: over.weights.hub.or(weights.hub),
                 hub_token_file: over.weights.hub_token_file.or(weights.hub_token_file),
             },
+            guard: over.guard.or(guard),
         }
     }
 }

@@ -68,6 +68,11 @@ pub const KEYS: &[Key] = &[
         of: KeyOf::Machine,
         about: "a file with the token that gated repositories are asked with",
     },
+    cluster(
+        "guard.rules",
+        "what is looked for in prompts and answers; the document's policy takes the place of a file's, whole",
+    ),
+    cluster("guard.levels.NAME", "what a level changes of these rules"),
 ];
 
 const fn cluster(path: &'static str, about: &'static str) -> Key {

@@ -21,7 +21,8 @@ use llmgw_core::{
 use llmgw_sched::controller::{Terms, TermsReader};
 
 use super::{
-    Misread, Settings, engines::known_engines, file::SettingsFile, flag::model_flag, read_yaml,
+    Misread, Settings, engines::known_engines, file::SettingsFile, flag::model_flag, guard,
+    read_yaml,
 };
 use crate::{fault::Fault, starter};
 
@@ -237,6 +238,7 @@ fn together(file: Said, flags: &[String], document: Said) -> Result<Settings, Fa
     let pacing = merged.scaling.checked();
     let queue = merged.queue.checked();
     let weights = merged.weights.checked();
+    let guard = merged.guard.map(guard::checked).transpose();
     let (models, origins): (Vec<Model>, Vec<String>) = declared
         .into_iter()
         .map(|one| (one.model, one.origin))
@@ -254,6 +256,7 @@ fn together(file: Said, flags: &[String], document: Said) -> Result<Settings, Fa
             let origin = origin_of(said_there.weights);
             wrong(&origin, format!("weights.{field}: {problem}"), hint)
         })?,
+        guard: guard.map_err(stray(said_there.guard))?,
     })
 }
 
@@ -263,6 +266,7 @@ struct SaidIn {
     scaling: bool,
     queue: bool,
     weights: bool,
+    guard: bool,
 }
 
 impl SaidIn {
@@ -272,6 +276,7 @@ impl SaidIn {
             scaling,
             queue,
             weights,
+            guard,
             ..
         } = file;
         Self {
@@ -279,6 +284,7 @@ impl SaidIn {
             scaling: *scaling != Default::default(),
             queue: *queue != Default::default(),
             weights: *weights != Default::default(),
+            guard: guard.is_some(),
         }
     }
 }

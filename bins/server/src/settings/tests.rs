@@ -402,3 +402,42 @@ fn every_key_of_the_table_is_one_and_the_readme_has_it() {
         assert!(!error.to_string().contains("unknown"), "{error}");
     }
 }
+
+#[test]
+fn a_policy_of_the_guard_is_read_whole_and_what_can_not_be_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("llmgw.yaml");
+    let read = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        read_file(&path)
+    };
+    assert_eq!(
+        read("models: []").unwrap().guard,
+        None,
+        "the baseline stands"
+    );
+    let policy = read(
+        "guard:\n  rules:\n  - {name: secrets, pii: [secret], action: redact, stages: both, locked: true}\n  \
+         levels: {acme: {rules: [{name: words, keywords: [blue], action: block}]}}",
+    );
+    let policy = policy.unwrap().guard.unwrap();
+    assert_eq!(policy.of(&"acme/search".parse().unwrap()).count(), 2);
+    for (text, part) in [
+        (
+            "guard: {rules: [{name: bad, regex: '(', action: flag}]}",
+            "guard.rules[bad].regex: unclosed group",
+        ),
+        (
+            "guard: {rules: [{name: bad, regex: a, pii: [card], action: flag}]}",
+            "guard.rules[bad]: it must say exactly one",
+        ),
+        ("guard: {rule: []}", "rule"),
+        (
+            "guard: {rules: [{name: a, pii: [card], action: shout}]}",
+            "shout",
+        ),
+    ] {
+        let error = read(text).unwrap_err().render();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}

@@ -297,6 +297,7 @@ mod tests {
             time_to_first_token: None,
             level: Default::default(),
             cost: Default::default(),
+            guard: Vec::new(),
         }
     }
 

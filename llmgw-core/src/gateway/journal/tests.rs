@@ -76,6 +76,7 @@ fn a_record() -> UsageRecord {
         time_to_first_token: None,
         level: Default::default(),
         cost: Default::default(),
+        guard: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A control plane that lives in memory.
 
+mod guard;
 mod settings;
 mod state;
 mod tenancy;
@@ -36,6 +37,7 @@ use crate::{
         audit::{AuditEntry, ChainHead, NewAuditEntry},
         capacity::Capacity,
         catalog::{Model, ModelDefinition, Profile},
+        guard::GuardedCall,
         node::NodeState,
         order::{Order, Orders, StoredOrder, Subject},
         pool::Pools,
@@ -85,6 +87,8 @@ pub(super) struct State {
     pub(super) logs: BTreeMap<ReplicaId, Written>,
     /// Every version of the document; the first is number 1.
     pub(super) settings: Vec<StoredSettings>,
+    /// Calls that rules of the guard matched, the newest first.
+    pub(super) guarded: Vec<GuardedCall>,
     frozen: Option<Frozen>,
     pub(super) pools: Pools,
     pub(super) failure: Option<ControlError>,
@@ -119,6 +123,7 @@ impl MemoryControl {
             operators: Arc::<Self>::clone(self),
             events: Arc::<Self>::clone(self),
             logs: Arc::<Self>::clone(self),
+            guard: Arc::<Self>::clone(self),
             acting: Arc::<Self>::clone(self),
         }
     }

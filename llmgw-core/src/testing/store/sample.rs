@@ -118,6 +118,7 @@ pub(super) fn usage(model: &str, key: KeyId) -> Result<UsageRecord, Failure> {
         time_to_first_token: Some(Duration::from_millis(250)),
         level: "acme/search".parse()?,
         cost: Micros(1_234),
+        guard: Vec::new(),
     })
 }
 

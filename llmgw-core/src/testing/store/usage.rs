@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    cluster::account::UsageRecord,
+    cluster::{
+        account::UsageRecord,
+        guard::{Action, Decision, GuardedCall, Stage},
+    },
     id::KeyId,
     store::{Store, UsageStep, UsageTotal},
     units::{Micros, Tokens},
@@ -59,6 +62,61 @@ pub(super) async fn totals_add_up_by_model_then_key(fixture: &dyn StoreFixture) 
     store.append_usage(second).await?;
     let totals = store.usage_totals(Timestamp(0), None).await?;
     ensure!(totals == expected, "{totals:?} and not {expected:?}");
+    Ok(())
+}
+
+pub(super) async fn what_the_guard_did_comes_back_newest_first(
+    fixture: &dyn StoreFixture,
+) -> Checked {
+    let store = fixture.open().await?;
+    let mut records = sample::batch("m", KeyId::generate(), 6)?;
+    for (place, record) in records.iter_mut().enumerate() {
+        record.started_at = Timestamp([3_000, 1_000, 2_000, 3_000, 5_000, 999][place]);
+        record.status = 400;
+        record.guard = vec![
+            Decision {
+                rule: "cards".parse()?,
+                by: "acme".parse()?,
+                stage: Stage::Output,
+                action: Action::Block,
+                count: u32::try_from(place)? + 1,
+                failed: place == 1,
+            };
+            1 + place % 2
+        ];
+    }
+    // No rule matched it.
+    if let Some(untouched) = records.get_mut(4) {
+        untouched.guard.clear();
+    }
+    store.append_usage(&records).await?;
+    store.append_usage(&records).await?;
+    drop(store);
+    let store = fixture.open().await?;
+    let mut expected: Vec<GuardedCall> = records.iter().filter_map(GuardedCall::of).collect();
+    expected.sort_by_key(|call| std::cmp::Reverse((call.at, call.request)));
+    expected.retain(|call| call.at >= Timestamp(1_000));
+    ensure!(expected.len() == 4, "of {expected:?}");
+    let found = store.guarded(Timestamp(1_000), 10).await?;
+    ensure!(found == expected, "{found:?} and not {expected:?}");
+    let found = store.guarded(Timestamp(1_000), 2).await?;
+    ensure!(
+        found == expected[..2],
+        "{found:?} and not the first two of {expected:?}"
+    );
+    let many = sample::batch("m", KeyId::generate(), 1_001)?;
+    let decision = expected
+        .first()
+        .map(|call| call.decisions.clone())
+        .unwrap_or_default();
+    let with_guard = |record: UsageRecord| UsageRecord {
+        guard: decision.clone(),
+        ..record
+    };
+    let many: Vec<UsageRecord> = many.into_iter().map(with_guard).collect();
+    store.append_usage(&many).await?;
+    let page = store.guarded(Timestamp(0), u32::MAX).await?.len();
+    ensure!(page == 1_000, "a page has {page} calls");
     Ok(())
 }
 

@@ -4,15 +4,31 @@ use std::collections::BTreeMap;
 
 use llmgw_core::{
     clock::Timestamp,
-    cluster::tenancy::LevelPath,
+    cluster::{guard::GuardedCall, tenancy::LevelPath},
     id::{KeyId, ModelName},
-    store::{UsageStep, UsageTotal},
+    store::{GUARD_PAGE, UsageStep, UsageTotal},
     units::{Micros, Tokens},
 };
 
 use super::{BrokenStore, Bug};
 
 impl BrokenStore {
+    pub(super) fn guarded_calls(&self, since: Timestamp, limit: u32) -> Vec<GuardedCall> {
+        let data = self.data();
+        let came = data.usage.values().filter(|one| one.started_at >= since);
+        let mut found: Vec<GuardedCall> = came.filter_map(GuardedCall::of).collect();
+        found.sort_by_key(|call| std::cmp::Reverse((call.at, call.request)));
+        if self.has(Bug::OldestGuardedComeFirst) {
+            found.reverse();
+        }
+        let page = match self.has(Bug::GuardedAreUnbounded) {
+            true => limit,
+            false => limit.min(GUARD_PAGE),
+        };
+        found.truncate(usize::try_from(page).unwrap_or(usize::MAX));
+        found
+    }
+
     pub(super) fn totals(&self, since: Timestamp, step: Option<UsageStep>) -> Vec<UsageTotal> {
         type Place = (Option<Timestamp>, ModelName, KeyId, LevelPath);
         let data = self.data();

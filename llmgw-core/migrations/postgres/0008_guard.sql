@@ -1,0 +1,5 @@
+-- Once released, a migration is never edited: its digest is kept in every store.
+
+-- What the rules of the guard did to a call, as JSON, and nothing of what the call said; absent when none matched.
+ALTER TABLE llmgw.usage ADD COLUMN guard text;
+CREATE INDEX usage_guarded ON llmgw.usage (started_at) WHERE guard IS NOT NULL;

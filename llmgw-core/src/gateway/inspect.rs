@@ -197,6 +197,11 @@ impl Inspected {
         })
     }
 
+    /// The body as it came.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
     /// About how many tokens the prompt has.
     pub(super) fn prompt_tokens(&self) -> u64 {
         let bytes = self.prompt_at.iter().map(|at| at.len() as u64).sum();

@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -74,6 +74,8 @@ pub(super) struct Upstream {
     /// Idle connections; the one used last is used next, so that those not needed time out.
     idle: Mutex<Vec<Idle>>,
     retired: AtomicBool,
+    /// An API that its engine has not, by its path.
+    lacks: OnceLock<&'static str>,
 }
 
 #[derive(Debug)]
@@ -278,6 +280,7 @@ impl Upstream {
             known_since: Instant::now(),
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
+            lacks: OnceLock::new(),
         }
     }
 
@@ -293,6 +296,17 @@ impl Upstream {
             upstream: Arc::clone(self),
             tokens,
         }
+    }
+
+    /// Its engine has not the API of this path.
+    pub(super) fn note_lack(&self, path: &'static str) {
+        // One API is enough to know of: the calls of any other find out each time.
+        self.lacks.get_or_init(|| path);
+    }
+
+    /// Whether its engine is known to lack it.
+    pub(super) fn lacks(&self, path: &str) -> bool {
+        self.lacks.get().is_some_and(|lacked| *lacked == path)
     }
 
     /// How it looks to a call of whose prompt it has likely seen so many tokens.

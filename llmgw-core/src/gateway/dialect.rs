@@ -158,6 +158,7 @@ static DIALECTS: [Dialect; 17] = [
     Dialect {
         errors: ErrorShape::Responses,
         stream: Stream::Typed(&RESPONSES),
+        otherwise: Some(Translation::Responses),
         ..Dialect::chunks("/v1/responses")
     },
     Dialect {

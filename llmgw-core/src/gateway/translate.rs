@@ -7,6 +7,7 @@
 mod chat;
 mod messages;
 mod ollama;
+mod responses;
 
 use std::fmt;
 
@@ -30,6 +31,8 @@ pub(super) enum Translation {
     Ollama(Ollama),
     /// Anthropic's Messages.
     Messages,
+    /// OpenAI's Responses.
+    Responses,
 }
 
 /// A call as an engine understands it.
@@ -90,6 +93,7 @@ impl Translation {
         let (model, path, body) = match self {
             Self::Ollama(route) => route.request(text),
             Self::Messages => messages::request(text),
+            Self::Responses => responses::request(text),
         }?;
         let Some(dialect) = Dialect::of(path) else {
             return Err(Refusal::new(Code::Internal, "an API is put into none"));
@@ -118,6 +122,7 @@ impl Reply {
                 route.interpreter(self.model.clone(), self.at, self.since)
             }
             Translation::Messages => Box::new(messages::Answer::new(self.model.clone())),
+            Translation::Responses => Box::new(responses::Answer::new(self.model.clone(), self.at)),
         }
     }
 

@@ -74,8 +74,8 @@ pub(super) struct Upstream {
     /// Idle connections; the one used last is used next, so that those not needed time out.
     idle: Mutex<Vec<Idle>>,
     retired: AtomicBool,
-    /// An API that its engine has not, by its path.
-    lacks: OnceLock<&'static str>,
+    /// APIs that its engine has not, by their paths.
+    lacks: [OnceLock<&'static str>; 2],
 }
 
 #[derive(Debug)]
@@ -280,7 +280,7 @@ impl Upstream {
             known_since: Instant::now(),
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
-            lacks: OnceLock::new(),
+            lacks: Default::default(),
         }
     }
 
@@ -300,13 +300,18 @@ impl Upstream {
 
     /// Its engine has not the API of this path.
     pub(super) fn note_lack(&self, path: &'static str) {
-        // One API is enough to know of: the calls of any other find out each time.
-        self.lacks.get_or_init(|| path);
+        // There is a place for each API that is put into another.
+        for place in &self.lacks {
+            if *place.get_or_init(|| path) == path {
+                return;
+            }
+        }
     }
 
     /// Whether its engine is known to lack it.
     pub(super) fn lacks(&self, path: &str) -> bool {
-        self.lacks.get().is_some_and(|lacked| *lacked == path)
+        let mut known = self.lacks.iter().filter_map(OnceLock::get);
+        known.any(|lacked| *lacked == path)
     }
 
     /// How it looks to a call of whose prompt it has likely seen so many tokens.

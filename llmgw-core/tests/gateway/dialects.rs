@@ -427,3 +427,35 @@ async fn an_engine_that_lacks_the_model_is_not_asked_in_another_api() {
     assert_eq!(reply.head.status, 404);
     assert_eq!(engine.seen().len(), 1);
 }
+
+#[tokio::test]
+async fn responses_become_a_chat_where_the_engine_lacks_them() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    engine.next(Script::json(404, r#"{"detail":"Not Found"}"#));
+    let body = json!({"model": "asked", "input": "hi"});
+    let reply = rig.call("POST", RESPONSES, &body.to_string()).await;
+    let answer = reply.json();
+    assert_eq!(
+        (&answer["object"], &answer["model"]),
+        (&json!("response"), &json!("asked"))
+    );
+    assert_eq!(answer["output"][0]["content"][0]["text"], "hi");
+    engine.next(Script::events().event(&crate::rig::chunk("a")).abort());
+    let body = json!({"model": "asked", "input": "hi", "stream": true});
+    let reply = rig.call("POST", RESPONSES, &body.to_string()).await;
+    assert!(
+        reply.text().starts_with("event: response.created\n"),
+        "{}",
+        reply.text()
+    );
+    assert!(
+        reply
+            .text()
+            .contains("event: error\ndata: {\"type\":\"error\"")
+    );
+    let paths: Vec<String> = engine.seen().into_iter().map(|call| call.path).collect();
+    let chat = "/v1/chat/completions";
+    assert_eq!(paths, [RESPONSES, chat, chat]);
+    assert_eq!(rig.usage(2).await.errors, 1);
+}

@@ -23,6 +23,8 @@ pub(super) struct Dialect {
     pub(super) forms: bool,
     /// How it is put into another API, because engines don't speak this one.
     pub(super) translation: Option<Translation>,
+    /// The same for engines that have not this API, where most have.
+    pub(super) otherwise: Option<Translation>,
 }
 
 /// The form in which clients of an API read errors.
@@ -91,6 +93,7 @@ impl Dialect {
             yields: Yields::Text,
             forms: false,
             translation: None,
+            otherwise: None,
         }
     }
 
@@ -155,11 +158,13 @@ static DIALECTS: [Dialect; 17] = [
     Dialect {
         errors: ErrorShape::Responses,
         stream: Stream::Typed(&RESPONSES),
+        otherwise: Some(Translation::Responses),
         ..Dialect::chunks("/v1/responses")
     },
     Dialect {
         errors: ErrorShape::Anthropic,
         stream: Stream::Typed(&MESSAGES),
+        otherwise: Some(Translation::Messages),
         ..Dialect::chunks("/v1/messages")
     },
     Dialect {

@@ -211,6 +211,13 @@ impl Inspected {
         self.taken_out = parts;
     }
 
+    /// The body as it goes on in another API: as it came, without what the guard takes out.
+    pub(super) fn text(&self) -> Bytes {
+        let mut edits = self.taken_out.clone();
+        edits.sort_by_key(|edit| edit.range.start);
+        Spliced::new(&self.text, &edits).into_whole()
+    }
+
     /// About how many tokens the prompt has.
     pub(super) fn prompt_tokens(&self) -> u64 {
         let bytes = self.prompt_at.iter().map(|at| at.len() as u64).sum();

@@ -13,7 +13,7 @@ use self::progress::ProgressStream;
 pub(super) use self::{
     body::AnswerBody,
     progress::Work,
-    unary::{UnaryBounds, unary},
+    unary::{UnaryBounds, error_body, unary},
 };
 use super::{
     account::Account, bulletin::Told, dialect::ErrorShape, feed::Feed, idle::Idle, refusal::Refusal,

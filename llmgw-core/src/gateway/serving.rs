@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode, response};
 use tokio::time::Instant;
 
 use super::{
@@ -20,10 +20,11 @@ use super::{
     identify::Caller,
     idle::Idle,
     inspect::Inspected,
-    refusal::Refusal,
+    refusal::{EngineError, Refusal},
     resolve::Waking,
     respond::{self, AnswerBody},
     translate::Reply,
+    wire::Exchange,
 };
 use crate::{error::Code, metrics::Stage, route::ModelRoute};
 
@@ -118,7 +119,15 @@ impl Serving {
         if let Some(account) = &mut self.account {
             account.goes();
         }
-        let answer = self.reach_any().await?;
+        if self.is_known_to_be_lacked() {
+            self.translate()?;
+        }
+        let answer = match self.reach_any().await? {
+            Answer::Unary(head, exchange) if self.may_be_lacked(head.status) => {
+                self.reach_otherwise(&head, exchange).await?
+            }
+            answer => answer,
+        };
         // 9. account, along with 10. respond
         let Self {
             shared,
@@ -154,6 +163,63 @@ impl Serving {
                 Ok(respond::stream((*feed, kind), account.take(), idle, cut))
             }
         }
+    }
+
+    /// Whether none of the model's replicas has the API, as far as they were asked.
+    fn is_known_to_be_lacked(&self) -> bool {
+        let Self {
+            shared,
+            asked,
+            route,
+            ..
+        } = self;
+        let lacks = |endpoint| shared.upstreams.entry(endpoint).lacks(asked.dialect.path);
+        asked.dialect.otherwise.is_some()
+            && !route.endpoints.is_empty()
+            && route.endpoints.iter().copied().all(lacks)
+    }
+
+    /// Whether the engine may say that it has not the API, and there is another for the same.
+    fn may_be_lacked(&self, status: StatusCode) -> bool {
+        let is_lack = matches!(
+            status,
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        );
+        is_lack && self.asked.dialect.otherwise.is_some()
+    }
+
+    /// Asks again in another API, when the engine has not this one; else refuses what it refused.
+    async fn reach_otherwise(
+        &mut self,
+        head: &response::Parts,
+        mut exchange: Exchange,
+    ) -> Result<Answer, Refusal> {
+        let mut idle = Idle::new(self.shared.config.idle_timeout);
+        let account = self.account.as_mut();
+        let body = respond::error_body(&mut exchange, &mut idle, account).await;
+        let error = EngineError {
+            status: Some(head.status),
+            headers: Some(&head.headers),
+            body: &body,
+        };
+        if !error.lacks_path() {
+            return Err(error.into());
+        }
+        exchange.upstream().note_lack(self.asked.dialect.path);
+        drop(exchange);
+        self.translate()?;
+        self.reach_any().await
+    }
+
+    /// Puts the call into the API that engines have for the same.
+    fn translate(&mut self) -> Result<(), Refusal> {
+        let Some(translation) = self.asked.dialect.otherwise else {
+            return Ok(());
+        };
+        let at = self.shared.clock.now();
+        let translated = translation.request(&self.asked.text(), self.asked.errors, at)?;
+        self.asked = Inspected::of_translated(translated)?;
+        Ok(())
     }
 
     /// Asks the model; and when it can't serve, those that it falls back to, in their order, until one answers.

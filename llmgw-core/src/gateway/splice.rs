@@ -42,6 +42,14 @@ impl Spliced {
         Self { parts, next: 0 }
     }
 
+    /// All of it in one piece.
+    pub(super) fn into_whole(self) -> Bytes {
+        match <[Bytes; 1]>::try_from(self.parts) {
+            Ok([part]) => part,
+            Err(parts) => parts.concat().into(),
+        }
+    }
+
     /// The bytes that are still to be sent.
     pub(super) fn len(&self) -> u64 {
         let rest = self.parts.get(self.next..).unwrap_or_default();
@@ -89,6 +97,7 @@ mod tests {
         let text = Bytes::from_static(b"abcdef");
         let spliced = Spliced::new(&text, &[edit(0..1, "X"), edit(2..2, "--"), edit(4..6, "")]);
         assert_eq!(spliced.len(), 6);
+        assert_eq!(spliced.clone().into_whole(), "Xb--cd");
         let sent = spliced.clone().collect().await.unwrap().to_bytes();
         assert_eq!(sent, "Xb--cd");
         let again = spliced.collect().await.unwrap().to_bytes();

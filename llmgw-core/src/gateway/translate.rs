@@ -5,7 +5,9 @@
 //! same stages as any other.
 
 mod chat;
+mod messages;
 mod ollama;
+mod responses;
 
 use std::fmt;
 
@@ -27,6 +29,10 @@ use crate::{clock::Timestamp, error::Code};
 pub(super) enum Translation {
     /// One of Ollama's.
     Ollama(Ollama),
+    /// Anthropic's Messages.
+    Messages,
+    /// OpenAI's Responses.
+    Responses,
 }
 
 /// A call as an engine understands it.
@@ -86,6 +92,8 @@ impl Translation {
     ) -> Result<Translated, Refusal> {
         let (model, path, body) = match self {
             Self::Ollama(route) => route.request(text),
+            Self::Messages => messages::request(text),
+            Self::Responses => responses::request(text),
         }?;
         let Some(dialect) = Dialect::of(path) else {
             return Err(Refusal::new(Code::Internal, "an API is put into none"));
@@ -113,6 +121,8 @@ impl Reply {
             Translation::Ollama(route) => {
                 route.interpreter(self.model.clone(), self.at, self.since)
             }
+            Translation::Messages => Box::new(messages::Answer::new(self.model.clone())),
+            Translation::Responses => Box::new(responses::Answer::new(self.model.clone(), self.at)),
         }
     }
 

@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -74,6 +74,8 @@ pub(super) struct Upstream {
     /// Idle connections; the one used last is used next, so that those not needed time out.
     idle: Mutex<Vec<Idle>>,
     retired: AtomicBool,
+    /// APIs that its engine has not, by their paths.
+    lacks: [OnceLock<&'static str>; 2],
 }
 
 #[derive(Debug)]
@@ -278,6 +280,7 @@ impl Upstream {
             known_since: Instant::now(),
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
+            lacks: Default::default(),
         }
     }
 
@@ -293,6 +296,22 @@ impl Upstream {
             upstream: Arc::clone(self),
             tokens,
         }
+    }
+
+    /// Its engine has not the API of this path.
+    pub(super) fn note_lack(&self, path: &'static str) {
+        // There is a place for each API that is put into another.
+        for place in &self.lacks {
+            if *place.get_or_init(|| path) == path {
+                return;
+            }
+        }
+    }
+
+    /// Whether its engine is known to lack it.
+    pub(super) fn lacks(&self, path: &str) -> bool {
+        let mut known = self.lacks.iter().filter_map(OnceLock::get);
+        known.any(|lacked| *lacked == path)
     }
 
     /// How it looks to a call of whose prompt it has likely seen so many tokens.

@@ -23,7 +23,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::{splice::Spliced, upstreams::LoadGuard};
+use super::{
+    splice::Spliced,
+    upstreams::{LoadGuard, Upstream},
+};
 use crate::route::Endpoint;
 
 /// An open connection.
@@ -121,6 +124,11 @@ impl Exchange {
             body,
             load,
         }
+    }
+
+    /// Who answers.
+    pub(super) fn upstream(&self) -> &Upstream {
+        self.load.upstream()
     }
 
     /// The next bytes; `None` after the last, when the connection is kept for the next call.

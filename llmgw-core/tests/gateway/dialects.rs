@@ -12,7 +12,7 @@ const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 
 /// Calls as Anthropic's clients do.
-async fn message(rig: &Rig, body: &Value) -> Reply {
+pub(crate) async fn message(rig: &Rig, body: &Value) -> Reply {
     let mut client = Client::connect(rig.address).await;
     let headers = [
         ("x-api-key", "sk-llmgw-test"),
@@ -365,4 +365,97 @@ async fn an_engine_that_lacks_an_api_is_named_as_the_one_that_does() {
         (501, "not_supported")
     );
     assert_eq!(rig.usage(2).await.errors, 2);
+}
+
+#[tokio::test]
+async fn messages_become_a_chat_where_the_engine_lacks_them_and_that_is_remembered() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    let missing = || Script::json(404, r#"{"detail":"Not Found"}"#);
+    engine.next(missing());
+    let reply = message(&rig, &request()).await;
+    assert_eq!(reply.head.status, 200, "{}", reply.text());
+    let answer = reply.json();
+    assert_eq!(
+        (&answer["type"], &answer["model"]),
+        (&json!("message"), &json!("asked"))
+    );
+    assert_eq!(answer["content"], json!([{"type": "text", "text": "hi"}]));
+    assert_eq!(answer["usage"]["input_tokens"], 5);
+    // Also in a stream, and at once.
+    engine.next(
+        Script::events()
+            .event(&crate::rig::chunk("a"))
+            .event(&crate::rig::usage_chunk())
+            .done(),
+    );
+    let reply = message(&rig, &streamed()).await;
+    assert_eq!(reply.head.get("content-type"), Some("text/event-stream"));
+    assert!(
+        reply.text().starts_with("event: message_start\n"),
+        "{}",
+        reply.text()
+    );
+    assert!(
+        reply
+            .text()
+            .trim_end()
+            .ends_with(r#"data: {"type":"message_stop"}"#)
+    );
+    let paths: Vec<String> = engine.seen().into_iter().map(|call| call.path).collect();
+    let chat = "/v1/chat/completions";
+    assert_eq!(paths, [MESSAGES, chat, chat]);
+    // A break is told in the client's own form.
+    engine.next(Script::events().event(&crate::rig::chunk("a")));
+    let reply = message(&rig, &streamed()).await;
+    assert!(
+        reply
+            .text()
+            .contains("event: error\ndata: {\"type\":\"error\"")
+    );
+    let usage = rig.usage(3).await;
+    assert_eq!((usage.prompt_tokens.0, usage.errors), (14, 1));
+}
+
+#[tokio::test]
+async fn an_engine_that_lacks_the_model_is_not_asked_in_another_api() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    let error = r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","code":404}}"#;
+    engine.next(Script::json(404, error));
+    let reply = message(&rig, &request()).await;
+    assert_eq!(reply.head.status, 404);
+    assert_eq!(engine.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn responses_become_a_chat_where_the_engine_lacks_them() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rig = Rig::start(&[&engine]).await;
+    engine.next(Script::json(404, r#"{"detail":"Not Found"}"#));
+    let body = json!({"model": "asked", "input": "hi"});
+    let reply = rig.call("POST", RESPONSES, &body.to_string()).await;
+    let answer = reply.json();
+    assert_eq!(
+        (&answer["object"], &answer["model"]),
+        (&json!("response"), &json!("asked"))
+    );
+    assert_eq!(answer["output"][0]["content"][0]["text"], "hi");
+    engine.next(Script::events().event(&crate::rig::chunk("a")).abort());
+    let body = json!({"model": "asked", "input": "hi", "stream": true});
+    let reply = rig.call("POST", RESPONSES, &body.to_string()).await;
+    assert!(
+        reply.text().starts_with("event: response.created\n"),
+        "{}",
+        reply.text()
+    );
+    assert!(
+        reply
+            .text()
+            .contains("event: error\ndata: {\"type\":\"error\"")
+    );
+    let paths: Vec<String> = engine.seen().into_iter().map(|call| call.path).collect();
+    let chat = "/v1/chat/completions";
+    assert_eq!(paths, [RESPONSES, chat, chat]);
+    assert_eq!(rig.usage(2).await.errors, 1);
 }

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     client::{Client, Reply, within},
+    dialects::message,
     rig::{AUTHORIZATION, CHAT, Rig, chunk, key, request, streamed, usage_chunk},
 };
 
@@ -123,6 +124,34 @@ async fn what_is_taken_out_of_a_call_never_reaches_the_engine() {
     // The engine sends back what it got, under the client's name.
     assert_eq!(reply.text(), sent);
     assert_eq!(reply.head.get("x-llmgw-guard"), Some("redacted=mail"));
+}
+
+#[tokio::test]
+async fn what_is_taken_out_stays_out_when_a_call_is_put_into_another_api() {
+    let engine = ScriptedEngine::start().await.unwrap();
+    let rules = json!({"rules": [{"name": "mail", "pii": ["email"], "stages": "both", "action": "redact"}]});
+    let rig = guarded(&engine, &rules).await;
+    engine.next(Script::json(404, r#"{"detail":"Not Found"}"#));
+    engine.always(answer("ask c@d.ef"));
+    // Once where the engine is asked first, and once where it is known to lack it.
+    for _ in 0..2 {
+        let reply = message(&rig, &says("to a@b.cd")).await;
+        assert_eq!(reply.head.status, 200, "{}", reply.text());
+        let text = &reply.json()["content"][0]["text"];
+        assert_eq!(text, "ask [redacted:mail]");
+    }
+    let bodies: Vec<String> = engine
+        .seen()
+        .into_iter()
+        .map(|call| String::from_utf8(call.body.to_vec()).unwrap())
+        .collect();
+    assert_eq!(bodies.len(), 3);
+    for body in bodies {
+        assert!(
+            body.contains("[redacted:mail]") && !body.contains("a@b.cd"),
+            "{body}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -448,7 +448,7 @@ class Settings:
         """The same, awaited."""
 
     def put(self, document: str, *, base: int | None = None) -> dict[str, Any]:
-        """Takes a document in the place of the one before; it is in force at once. `base`: only if that is the newest version still."""
+        """Takes a document in the place of the one before, if `base` is the newest version still; it is in force at once."""
 
     def put_async(self, document: str, *, base: int | None = None) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""

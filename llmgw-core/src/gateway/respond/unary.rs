@@ -152,14 +152,28 @@ async fn whole(
     Ok(out.take())
 }
 
-/// Reads an engine's error, a bounded part of it, and puts it into the shape that clients read.
+/// Reads an engine's error and puts it into the shape that clients read.
 async fn engine_error(
     head: &response::Parts,
     path: &'static str,
     exchange: &mut Exchange,
     idle: &mut Idle,
-    mut account: Option<&mut Account>,
+    account: Option<&mut Account>,
 ) -> Refusal {
+    EngineError {
+        status: Some(head.status),
+        headers: Some(&head.headers),
+        body: &error_body(exchange, idle, account).await,
+    }
+    .for_path(path)
+}
+
+/// The body of an engine's error, a bounded part of it.
+pub(in crate::gateway) async fn error_body(
+    exchange: &mut Exchange,
+    idle: &mut Idle,
+    mut account: Option<&mut Account>,
+) -> Bytes {
     let mut body = Output::default();
     while body.len() < ERROR_BODY {
         // An error that breaks off is an error still.
@@ -168,12 +182,7 @@ async fn engine_error(
             Ok(None) | Err(_) => break,
         }
     }
-    EngineError {
-        status: Some(head.status),
-        headers: Some(&head.headers),
-        body: &body.take(),
-    }
-    .for_path(path)
+    body.take()
 }
 
 fn poll_piece(

@@ -64,6 +64,14 @@ pub(super) struct Usage {
     pub(super) prompt_tokens: Tokens,
     #[serde(default)]
     pub(super) completion_tokens: Tokens,
+    #[serde(default)]
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Details {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -94,6 +102,18 @@ impl Chunk {
     pub(super) fn first(&mut self) -> Option<Choice> {
         let at = self.choices.iter().position(|choice| choice.index == 0)?;
         Some(self.choices.swap_remove(at))
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// Tokens of the prompt that were cached.
+    pub(super) fn cached(&self) -> u64 {
+        let details = self.prompt_tokens_details;
+        details
+            .and_then(|details| details.cached_tokens)
+            .unwrap_or(0)
     }
 }
 

@@ -22,6 +22,7 @@ mod tenancy;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use serde::Serialize;
 
 #[cfg(feature = "guard")]
 pub use self::guard::{guard_trial, guard_view};
@@ -46,8 +47,9 @@ pub use self::{
         settings_version, unknown_version,
     },
     tenancy::{
-        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, spending_quotas, unknown_level,
+        Tenancy, Uses, check_key, check_key_name, check_level_removal, check_limited_key,
+        check_limited_level, check_new_level, key_subject, key_view, level_views, spending_quotas,
+        unknown_level,
     },
 };
 use crate::{
@@ -403,6 +405,15 @@ pub fn chosen_orphans(
     let mut chosen = listed;
     chosen.retain(|one| digests.contains(&one.sha256));
     Ok(chosen)
+}
+
+/// A subject in the audit log, with what was ordered of it: as the admin API says it. Nothing secret may be in it.
+#[must_use]
+pub fn ordered<T: Serialize>(subject: &str, order: &T) -> String {
+    match serde_json::to_string(order) {
+        Ok(order) => format!("{subject} {order}"),
+        Err(_) => subject.to_owned(),
+    }
 }
 
 /// A subject in the audit log, with whether its order was forced.

@@ -39,6 +39,8 @@ mod forward;
 mod framing;
 mod guard;
 mod health;
+#[cfg(feature = "testing")]
+pub mod hostile;
 mod identify;
 mod idle;
 mod inspect;

@@ -38,7 +38,7 @@
 //! | `llmgw_engine_installs` | node, engine, state | 1 for the state that an engine has on a node |
 //! | `llmgw_leader` | | 1 while this control plane leads |
 //! | `llmgw_lease_epoch` | | the turn of leading |
-//! | `llmgw_nodes` `llmgw_nodes_ready` | | nodes that are known, and that are heard |
+//! | `llmgw_nodes` `llmgw_nodes_ready` | | nodes that are known, and that are used: heard, neither cordoned nor draining |
 //! | `llmgw_attention` | | things that an operator should look at |
 //! | `llmgw_uptime_seconds` | | since this control plane started |
 

@@ -387,3 +387,24 @@ const LONG: Duration = Duration::from_secs(600);
 const CHILD_FILE: &str = "LLMGW_TEST_CHILD_FILE";
 const CHILD_ROUND: &str = "LLMGW_TEST_CHILD_ROUND";
 const ACKNOWLEDGED: &str = "acknowledged ";
+
+#[tokio::test]
+async fn nothing_is_written_into_a_file_that_is_not_at_its_place_any_more() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("s.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let epoch = store.acquire_lease("a", LONG).await.unwrap().epoch;
+    store.insert_model(epoch, &model("tiny")).await.unwrap();
+    let aside = directory.path().join("aside.db");
+    fs::rename(&path, &aside).unwrap();
+    let error = store.insert_model(epoch, &model("lost")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    let said = Chain(&error).to_string();
+    assert!(said.contains("removed") && said.contains("s.db"), "{said}");
+    fs::write(&path, "another").unwrap();
+    let error = store.renew_lease(epoch, LONG).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    fs::rename(&aside, &path).unwrap();
+    store.insert_model(epoch, &model("kept")).await.unwrap();
+    assert_eq!(store.models().await.unwrap().len(), 2);
+}

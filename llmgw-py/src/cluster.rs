@@ -30,7 +30,7 @@ view! {
         store: String,
         /// Seconds since it started.
         uptime_seconds: u64,
-        /// Nodes that are heard.
+        /// Nodes that are used: heard, and neither cordoned nor draining.
         nodes_ready: usize,
         /// All nodes that are known.
         nodes_total: usize,

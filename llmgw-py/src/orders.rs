@@ -271,6 +271,28 @@ impl Orders {
         future(py, self.ask_create_key(name, level, expires_in, limits)?)
     }
 
+    /// Limits an API key so from now on, in the place of all that was limited for it alone.
+    #[pyo3(signature = (key, *, limits=None))]
+    fn limit_key<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        block(py, self.ask_limit_key(key, limits)?)?.into_pyobject(py)
+    }
+
+    /// The same, awaited.
+    #[pyo3(signature = (key, *, limits=None))]
+    fn limit_key_async<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        limits: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        future(py, self.ask_limit_key(key, limits)?)
+    }
+
     /// Revokes an API key.
     fn revoke_key<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         block(py, self.ask_revoke_key(key)?)?.into_pyobject(py)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import llmgw
 import pytest
+from cluster import Up
 from programs import PORTS, Program
 
 TOKEN = "secret-0123456789"  # noqa: S105 - of the small admin API below
@@ -324,3 +325,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
     finally:
         server.program.stop()
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One cluster for the clients of every API: to start it takes the longest."""
+    up = Up(tmp_path_factory.mktemp("up"))
+    try:
+        up.add_models()
+        yield up
+    finally:
+        up.program.stop()

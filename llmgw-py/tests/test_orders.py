@@ -84,6 +84,8 @@ def test_a_key_belongs_to_a_level(server: Server) -> None:
     key = orders.create_key("ops", level="acme", expires_in="1h", limits={"models": ["small", "big"]})
     assert key["level"] == "acme"
     assert key["expires_at"] - key["created_at"] == 3_600_000
+    limited = orders.limit_key(key["id"], limits={"concurrent": 2})
+    assert (limited["limits"], limited["level"]) == ({"concurrent": 2}, "acme")
     assert [(level["path"], level["keys"]) for level in orders.levels()][1:] == [("acme", 1)]
     assert orders.limit_level("acme")["limits"] == {}
     with pytest.raises(llmgw.ConflictError, match="1 keys belong to acme"):

@@ -108,10 +108,54 @@ async fn a_key_has_a_level_an_end_and_models() {
     for words in ["acme", "has expired, 1970-01-02", "only a, b"] {
         assert!(table.contains(words), "{words} is not in {table}");
     }
+    let id = made["id"].as_str().unwrap();
+    let limited = plane
+        .json(&format!("keys limit {id} --concurrent 3 --budget 5/day"))
+        .await;
+    let expected = json!({"concurrent": 3, "budgets": [{"amount_micros": 5_000_000, "period": "day", "kind": "hard"}]});
+    assert_eq!(
+        (&limited["limits"], &limited["level"]),
+        (&expected, &json!("acme"))
+    );
+    let (code, said) = plane
+        .refused("keys limit key-0197c2a4f0e17b6c9a3d5e8f10213243")
+        .await;
+    assert_eq!(code, Some(3), "{said}");
+    for time in ["1ns", "99999years"] {
+        let (code, said) = plane
+            .refused(&format!("keys create ops --expires {time}"))
+            .await;
+        assert_eq!(code, Some(2));
+        assert!(
+            said.contains("is not between 1 second and 100 years"),
+            "{said}"
+        );
+    }
+    // It may come yet: told, and made all the same.
+    let output = plane
+        .run("keys create ops --models tiny,smollm2-135m,nobody,none")
+        .await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && said.contains("there are no models nobody, none "),
+        "{said}"
+    );
+    let all = plane.json("keys").await;
+    let other = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|key| key["id"] != made["id"])
+        .unwrap()["id"]
+        .clone();
+    plane
+        .said(&format!("keys revoke {}", other.as_str().unwrap()))
+        .await;
     let (code, said) = plane.refused("keys create ops --level nobody").await;
     assert_eq!(code, Some(2));
     assert!(said.contains("there is no organisation nobody"), "{said}");
-    let revoked = made["id"].as_str().unwrap();
-    plane.said(&format!("keys revoke {revoked}")).await;
+    plane.said(&format!("keys revoke {id}")).await;
+    let log = plane.said("audit").await;
+    assert!(log.contains(&format!("{id} ops")), "the name stays: {log}");
     assert_eq!(plane.json("keys").await, json!([]));
 }

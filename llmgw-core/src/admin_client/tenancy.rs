@@ -6,9 +6,9 @@ use reqwest::Method;
 use super::{AdminClient, body};
 use crate::{
     api::tenancy::{
-        CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
+        CreatedKey, KeyLimits, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
     },
-    cluster::tenancy::LevelPath,
+    cluster::tenancy::{LevelPath, Limits},
     control::{ControlError, Tenancy},
     id::KeyId,
 };
@@ -23,6 +23,12 @@ impl Tenancy for AdminClient {
         let json = body("the key", &request)?;
         self.ask(Method::POST, self.route(&["keys"]), Some(json))
             .await
+    }
+
+    async fn limit_key(&self, id: KeyId, limits: Limits) -> Result<KeyView, ControlError> {
+        let json = body("the limits", &KeyLimits { limits })?;
+        let url = self.route(&["keys", &id.to_string()]);
+        self.ask(Method::PUT, url, Some(json)).await
     }
 
     async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {

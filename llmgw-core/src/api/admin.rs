@@ -34,7 +34,7 @@ pub struct Summary {
     pub store: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
-    /// Nodes that are heard.
+    /// Nodes that are used: heard, and neither cordoned, draining nor waiting to be let in.
     pub nodes_ready: usize,
     /// All nodes that are known.
     pub nodes_total: usize,

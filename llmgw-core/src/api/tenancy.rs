@@ -79,6 +79,15 @@ pub struct CreatedKey {
     pub secret: String,
 }
 
+/// `PUT keys/{id}`
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyLimits {
+    /// What holds for the key alone, whole: what is absent is not limited for it.
+    pub limits: Limits,
+}
+
 /// `DELETE keys/{id}` answers this.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

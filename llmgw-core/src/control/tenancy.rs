@@ -1,6 +1,6 @@
 //! Who may use the models: API keys, and the levels that they belong to.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive, time::Duration};
 
 use async_trait::async_trait;
 
@@ -34,8 +34,14 @@ pub trait Tenancy: fmt::Debug + Send + Sync + 'static {
     /// Makes a key. Its secret is in the answer, and never shown again.
     ///
     /// MUST refuse a name that is empty, longer than 128 characters, or has control characters, a level that there is
-    /// not, a length of time that is none, and limits that can't be meant ([`Code::InvalidRequest`]).
+    /// not, a length of time that is less than a second or more than a hundred years, and limits that can't be meant
+    /// ([`Code::InvalidRequest`]).
     async fn create_key(&self, request: KeyRequest) -> Result<CreatedKey, ControlError>;
+
+    /// Limits a key so from now on, in the place of all that was limited for it alone. What it has spent stays spent.
+    ///
+    /// MUST refuse an unknown one ([`Code::NotFound`]) and limits that can't be meant ([`Code::InvalidRequest`]).
+    async fn limit_key(&self, id: KeyId, limits: Limits) -> Result<KeyView, ControlError>;
 
     /// Revokes a key.
     ///
@@ -109,10 +115,11 @@ pub fn check_key(
         return Err(ControlError::new(Code::InvalidRequest, message)
             .with_hint(format!("`llmgw ctl tenants create {level}` makes it")));
     }
-    if expires_in.is_some_and(|span| span.0.is_zero()) {
-        let message = "expires_in: it is no length of time";
-        return Err(ControlError::new(Code::InvalidRequest, message)
-            .with_hint("write for example 30days, or leave it out"));
+    if let Some(span) = expires_in.filter(|span| !LASTS.contains(&span.0)) {
+        let message = format!("expires_in: {span} is not between 1 second and 100 years");
+        return Err(ControlError::new(Code::InvalidRequest, message).with_hint(
+            "write for example 30days, or leave it out for a key that never ends by itself",
+        ));
     }
     limits.check("limits")?;
     Ok(ApiKey {
@@ -121,6 +128,30 @@ pub fn check_key(
         limits,
         ..ApiKey::new(KeyId::generate(), name, hash, now)
     })
+}
+
+/// The key as it is to be limited, as [`Tenancy::limit_key`] must check it among these.
+///
+/// # Errors
+/// What `limit_key` must answer.
+pub fn check_limited_key<'k>(
+    id: KeyId,
+    limits: Limits,
+    mut keys: impl Iterator<Item = &'k ApiKey>,
+) -> Result<ApiKey, ControlError> {
+    let key = keys.find(|key| key.id == id);
+    let key = key.ok_or_else(|| ControlError::unknown_key(id))?;
+    limits.check("limits")?;
+    Ok(ApiKey {
+        limits,
+        ..key.clone()
+    })
+}
+
+/// A key as the audit log names it: by its id, and by what people called it, for the key may be gone when it is read.
+#[must_use]
+pub fn key_subject(key: &ApiKey) -> String {
+    format!("{} {}", key.id, key.name)
 }
 
 /// A key as it is shown; `uses` says what is spent and held of a quota.
@@ -295,3 +326,7 @@ pub fn unknown_level(path: &LevelPath) -> ControlError {
 fn is_there(path: &LevelPath, levels: &[Level]) -> bool {
     path.is_cluster() || levels.iter().any(|level| level.path == *path)
 }
+
+/// How long keys last; years are of 365.25 days.
+const LASTS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(100 * 31_557_600);

@@ -20,6 +20,7 @@
 //! An engine's own error keeps its status, message and `Retry-After`, and gets this shape.
 
 mod engine;
+mod places;
 mod shape;
 
 use std::{borrow::Cow, fmt::Write, time::Duration};
@@ -27,7 +28,7 @@ use std::{borrow::Cow, fmt::Write, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-pub(super) use self::engine::EngineError;
+pub(super) use self::{engine::EngineError, places::without_paths};
 use crate::{
     api::openai::ErrorObject,
     error::{Code, Retry},
@@ -226,12 +227,14 @@ impl From<NoRoute> for Refusal {
             }
             NoRoute::NoEndpoint(model, Waiting::Loading(state)) => Self::new(
                 Code::ModelLoading,
-                format!("{model} is not ready yet: {state}"),
+                format!("{model} is not ready yet: {}", without_paths(&state)),
             ),
             NoRoute::NoEndpoint(_, Waiting::Unplaceable(why)) => {
-                Self::new(Code::ModelUnplaceable, why)
+                Self::new(Code::ModelUnplaceable, without_paths(&why))
             }
-            NoRoute::NoEndpoint(_, Waiting::Parked(why)) => Self::new(Code::ModelParked, why),
+            NoRoute::NoEndpoint(_, Waiting::Parked(why)) => {
+                Self::new(Code::ModelParked, without_paths(&why))
+            }
             NoRoute::NoEndpoint(_, Waiting::Off(why)) => Self::new(Code::ModelOff, why),
         }
     }

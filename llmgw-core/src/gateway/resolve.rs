@@ -11,7 +11,7 @@ use super::{
     bulletin::Bulletin,
     config::GatewayConfig,
     queue::{Full, Place, Queue, Turn},
-    refusal::Refusal,
+    refusal::{Refusal, without_paths},
 };
 use crate::{
     cluster::tenancy::Party,
@@ -113,7 +113,10 @@ impl Waking<'_> {
             Ok(served) => served,
             Err(_) => {
                 let seconds = patience.as_secs();
-                let message = format!("{name} was not ready within {seconds} s: {state}");
+                let message = format!(
+                    "{name} was not ready within {seconds} s: {}",
+                    without_paths(&state)
+                );
                 Err(Refusal::new(Code::ActivationTimeout, message))
             }
         }

@@ -55,7 +55,10 @@ impl Wire {
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         // Short events must not wait for the acknowledgement of the one before.
         stream.set_nodelay(true)?;
+        // The list of headers is hyper's own, of 100: a number that is set would be allocated for each answer.
         let (sender, connection) = http1::Builder::new()
+            .max_header_size(MAX_HEAD)
+            .max_buf_size(BUFFER)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
@@ -173,3 +176,8 @@ fn drive(
         *ended = true;
     }
 }
+
+/// The most bytes of the head of an engine's answer.
+const MAX_HEAD: usize = 64 << 10;
+/// The most bytes of an answer that are read and not passed on yet: more wait at the engine.
+const BUFFER: usize = 256 << 10;

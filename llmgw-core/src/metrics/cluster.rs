@@ -74,7 +74,7 @@ impl Families {
         );
         one(
             "llmgw_nodes_ready",
-            "Nodes that are heard.",
+            "Nodes that are used: heard, and neither cordoned nor draining.",
             count(summary.nodes_ready),
         );
         one(

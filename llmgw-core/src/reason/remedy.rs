@@ -238,9 +238,13 @@ impl fmt::Display for Change {
             Self::Wait { until, .. } => until.fmt(f),
             Self::Ready { hostname, from, .. } => match from {
                 NodeState::Cordoned => write!(f, "uncordon {hostname}"),
-                NodeState::Draining => write!(f, "end the draining of {hostname}"),
+                NodeState::Draining => write!(
+                    f,
+                    "end the draining of {hostname} (`llmgw ctl uncordon {hostname}`)"
+                ),
                 NodeState::Pending => write!(f, "approve {hostname}"),
-                other => write!(f, "make {hostname} ready, which is {}", other.as_str()),
+                NodeState::Lost => write!(f, "have {hostname} heard again: start its agent"),
+                NodeState::Ready => write!(f, "use {hostname}"),
             },
             Self::Lift { hold, reason } if reason.is_empty() => {
                 write!(f, "lift the hold on {hold}")

@@ -31,13 +31,14 @@
 //!
 //! A network file system will not do: its locks can't be trusted, and the log needs shared memory.
 
+mod file;
 mod schema;
 mod settings;
 mod shares;
 mod writes;
 
 use std::{
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
     sync::LazyLock,
     time::Duration,
@@ -78,6 +79,8 @@ use crate::{
 #[derive(Clone)]
 pub struct SqliteStore {
     path: PathBuf,
+    /// Which file that is: device and inode.
+    file: (u64, u64),
     /// Of one connection.
     writer: SqlitePool,
     readers: SqlitePool,
@@ -96,7 +99,7 @@ impl SqliteStore {
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         // SQLite takes a name that begins with `file:` for a URL, and `:memory:` for no file at all.
         let path = Path::new(".").join(path);
-        create_private(&path)
+        file::create_private(&path)
             .await
             .map_err(|source| rows::unavailable("creating the database file", source))?;
         let options = SqliteConnectOptions::new()
@@ -120,8 +123,12 @@ impl SqliteStore {
                 opened => break opened.map_err(failed(&path, "opening the database file"))?,
             }
         };
+        let file = file::identity(&path)
+            .await
+            .map_err(|source| rows::unavailable("looking at the database file", source))?;
         let store = Self {
             path,
+            file,
             readers: pool
                 .max_connections(READERS)
                 .connect_lazy_with(options.read_only(true)),
@@ -159,6 +166,7 @@ impl SqliteStore {
 
     /// Begins a transaction that nobody can write beside.
     async fn begin(&self, doing: &'static str) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.still_there(doing).await?;
         match self.writer.begin_with("BEGIN IMMEDIATE").await {
             // SQLite ends a transaction by itself on a full disk, and then the connection and its count of open
             // transactions disagree for ever: a new one is right again.
@@ -479,25 +487,6 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(sqlx::Error) -> Store
             error => error,
         }
     }
-}
-
-/// Makes the file for its owner only, before SQLite would make it for all; leaves one that is there as it is.
-async fn create_private(path: &Path) -> io::Result<()> {
-    let named =
-        |source: io::Error| io::Error::new(source.kind(), format!("{}: {source}", path.display()));
-    let mut options = tokio::fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    match options.open(path).await {
-        Ok(file) => file.sync_all().await.map_err(named)?,
-        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(source) => return Err(named(source)),
-    }
-    // The file is as durable as its name: SQLite syncs what is in it, not the directory that lists it.
-    if let Some(directory) = path.parent() {
-        let directory = tokio::fs::File::open(directory).await.map_err(named)?;
-        directory.sync_all().await.map_err(named)?;
-    }
-    Ok(())
 }
 
 /// Who holds the lease, and for how long still: at most 0 when it has run out.

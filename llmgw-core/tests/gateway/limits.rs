@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use llmgw_core::{
     gateway::GatewayConfig,
+    id::ReplicaId,
+    route::Endpoint,
     testing::engine::{Script, ScriptedEngine},
     units::Bytes,
 };
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    task::JoinSet,
+};
 
 use crate::{
     client::{Client, within},
@@ -119,6 +125,40 @@ async fn headers_beyond_the_limits_are_refused() {
         (414, "request_too_large")
     );
     assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn an_engine_whose_headers_are_beyond_the_limits_has_given_no_answer() {
+    let large = "x".repeat(70_000);
+    let many = (0..101).map(|number| format!("x-{number}: a\r\n"));
+    let bodiless = [format!("x-a: {large}\r\n"), many.collect::<String>()];
+    for headers in bodiless {
+        let answer = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 2\r\n\r\n{{}}");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let endpoint = Endpoint {
+            replica: ReplicaId::generate(),
+            address: listener.local_addr().unwrap(),
+            slots: None,
+        };
+        let mut engine = JoinSet::new();
+        engine.spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut came = [0; 4096];
+                while stream
+                    .read(&mut came)
+                    .await
+                    .is_ok_and(|length| length == came.len())
+                {}
+                // The gateway may have closed it before all of it was written.
+                drop(stream.write_all(answer.as_bytes()).await);
+            }
+        });
+        let rig = Rig::with(config(), vec![endpoint]).await;
+        let reply = rig.chat(&request()).await;
+        assert_eq!(reply.head.status, 502, "{}", reply.text());
+        assert!(reply.error().0.starts_with("upstream_"), "{}", reply.text());
+    }
 }
 
 #[tokio::test]

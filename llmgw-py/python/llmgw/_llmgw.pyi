@@ -636,6 +636,14 @@ class Orders:
     ) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
+    def limit_key(self, key: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Limits an API key so from now on, in the place of all that was limited for it alone."""
+
+    def limit_key_async(
+        self, key: str, *, limits: Mapping[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
     def revoke_key(self, key: str) -> None:
         """Revokes an API key."""
 
@@ -978,7 +986,7 @@ class Summary:
 
     @property
     def nodes_ready(self) -> int:
-        """Nodes that are heard."""
+        """Nodes that are used: heard, and neither cordoned nor draining."""
 
     @property
     def nodes_total(self) -> int:

@@ -199,6 +199,17 @@ impl Orders {
         Ok(async move { plain(&admin.create_key(request).await?) })
     }
 
+    pub(super) fn ask_limit_key(
+        &self,
+        id: &str,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> Result<impl Future<Output = Result<Plain<Value>, Error>> + Send + use<>, Error> {
+        let id: KeyId = parsed("id", id)?;
+        let limits = limits_of(limits)?;
+        let admin = self.0.clone();
+        Ok(async move { plain(&admin.limit_key(id, limits).await?) })
+    }
+
     pub(super) fn ask_revoke_key(
         &self,
         id: &str,

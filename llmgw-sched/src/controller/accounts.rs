@@ -7,7 +7,7 @@ use llmgw_core::{
     api::usage::{PriceRequest, UsageBy, UsageOf, UsageView},
     clock::Timestamp,
     cluster::tenancy::{Period, Price, PriceList},
-    control::{Accounts, ControlError, Tenancy, check_price, usage_of},
+    control::{Accounts, ControlError, Tenancy, check_price, ordered, usage_of},
     store::{StoreError, UsageStep, UsageTotal, Write},
 };
 
@@ -51,7 +51,12 @@ impl Accounts for ControllerHandle {
             let price = check_price(request, model, shared.clock.now())?;
             let writes = [Write::PutPrice(Box::new(price.clone()))];
             shared
-                .commit(&actor, "price.set", price.model.as_str(), &writes)
+                .commit(
+                    &actor,
+                    "price.set",
+                    &ordered(price.model.as_str(), &price),
+                    &writes,
+                )
                 .await?;
             let told = shared.reload_prices().await;
             told.map_err(|error| from_store(&error))?;

@@ -23,7 +23,8 @@ use llmgw_core::{
         Acting, Actor, Capacities, Control, ControlError, Engines, Holds, Operators, check_choice,
         check_hold, check_key_name, check_measurement, check_node_order, check_scaling,
         check_unchoosing, engines, hold_view, is_declared, named_node, node_subject, not_chosen,
-        nothing_frozen, nothing_to_roll, roll_subject, token_view, unknown_hold, unknown_token,
+        nothing_frozen, nothing_to_roll, ordered, roll_subject, token_view, unknown_hold,
+        unknown_token,
     },
     error::{Chain, Code},
     id::{EngineName, HoldName, ModelName, NodeId, TokenId},
@@ -60,7 +61,12 @@ impl ControllerHandle {
                 scaling,
             };
             shared
-                .order(&actor, "model.scale", model.as_str(), order)
+                .order(
+                    &actor,
+                    "model.scale",
+                    &ordered(model.as_str(), &scaling),
+                    order,
+                )
                 .await?;
             Ok((model, scaling).into())
         })
@@ -169,7 +175,12 @@ impl Engines for ControllerHandle {
             let chosen = check_choice(request, &in_force)?;
             let order = Order::Engine(Box::new(chosen.clone()));
             shared
-                .order(&actor, "engine.set", chosen.name.as_str(), order)
+                .order(
+                    &actor,
+                    "engine.set",
+                    &ordered(chosen.name.as_str(), &chosen.without_secrets()),
+                    order,
+                )
                 .await?;
             Ok(chosen.without_secrets())
         })
@@ -222,10 +233,9 @@ impl Holds for ControllerHandle {
             let knows = |node| snapshot.observed.nodes.contains_key(&node);
             let hold = check_hold(request, knows, &snapshot.pools, shared.clock.now())?;
             let name = hold.name.clone();
+            let subject = ordered(name.as_str(), &hold);
             let order = Order::Hold(hold);
-            let stored = shared
-                .order(&actor, "hold.set", name.as_str(), order)
-                .await?;
+            let stored = shared.order(&actor, "hold.set", &subject, order).await?;
             hold_view(&stored).ok_or_else(|| unknown_hold(&name))
         })
         .await
@@ -275,9 +285,10 @@ impl Capacities for ControllerHandle {
                 measured_by: actor.to_string(),
                 measured_at: shared.clock.now(),
             };
+            let subject = ordered(capacity.model.as_str(), &capacity.measurement);
             let writes = [Write::PutCapacity(Box::new(capacity.clone()))];
             shared
-                .commit(&actor, "model.capacity", capacity.model.as_str(), &writes)
+                .commit(&actor, "model.capacity", &subject, &writes)
                 .await?;
             Ok(capacity)
         })
@@ -307,7 +318,7 @@ impl Operators for ControllerHandle {
                 hash: shared.hashing_key.hash(secret.expose()),
                 created_at: shared.clock.now(),
             };
-            let subject = format!("{} {}", token.id, token.role);
+            let subject = format!("{} {} {}", token.id, token.role, token.name);
             let writes = [Write::AddToken(token.clone())];
             shared
                 .commit(&actor, "token.create", &subject, &writes)

@@ -196,9 +196,14 @@ impl Catalog for ControllerHandle {
                 Some(_) => vec![Write::LiftOrder(subject)],
                 None => Vec::new(),
             };
-            shared
-                .commit(&actor, "model.retry", model.as_str(), &writes)
-                .await?;
+            let history = snapshot.memory.histories.get(&model);
+            let has_failed = history.is_some_and(|history| history.failures > 0 || history.parked);
+            // Where there is nothing to forgive, nothing was ordered.
+            if has_failed || !writes.is_empty() {
+                shared
+                    .commit(&actor, "model.retry", model.as_str(), &writes)
+                    .await?;
+            }
             // The loop lifts the order that stands itself.
             shared.tell(Event::Retry { model }).await
         })

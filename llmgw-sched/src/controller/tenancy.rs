@@ -8,11 +8,12 @@ use llmgw_core::{
     api::tenancy::{CreatedKey, KeyRequest, KeyView, LevelRequest, LevelView},
     cluster::{
         account::ApiKey,
-        tenancy::{Level, LevelPath, Party, quota::Quota},
+        tenancy::{Level, LevelPath, Limits, Party, quota::Quota},
     },
     control::{
-        Actor, ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, spending_quotas, unknown_level,
+        Actor, ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_key,
+        check_limited_level, check_new_level, key_subject, key_view, level_views, ordered,
+        spending_quotas, unknown_level,
     },
     error::{Chain, Code},
     id::KeyId,
@@ -48,7 +49,7 @@ impl Tenancy for ControllerHandle {
             let levels = shared.levels().await?;
             let key = check_key(request, &levels, hash, shared.clock.now())?;
             let writes = [Write::AddKey(Box::new(key.clone()))];
-            let subject = key.id.to_string();
+            let subject = key_subject(&key);
             shared
                 .commit(&actor, "key.create", &subject, &writes)
                 .await?;
@@ -62,18 +63,38 @@ impl Tenancy for ControllerHandle {
         .await
     }
 
+    async fn limit_key(&self, id: KeyId, limits: Limits) -> Result<KeyView, ControlError> {
+        let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
+        self.write(async move {
+            let _one_at_a_time = shared.writes.lock().await;
+            let keys = shared.store.keys().await;
+            let keys = keys.map_err(|error| from_store(&error))?;
+            let key = check_limited_key(id, limits, keys.iter())?;
+            // Both or neither: nobody sees the key gone.
+            let writes = [Write::RemoveKey(id), Write::AddKey(Box::new(key.clone()))];
+            shared
+                .commit(&actor, "key.limit", &key_subject(&key), &writes)
+                .await?;
+            let told = shared.reload_keys().await;
+            told.map_err(|error| from_store(&error))?;
+            let now = shared.clock.now();
+            let quotas = spending_quotas(&Party::Key(id), &key.limits, now);
+            Ok(key_view(&key, now, &shared.uses(quotas).await?))
+        })
+        .await
+    }
+
     async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
         let (shared, actor) = (Arc::clone(&self.shared), self.actor.clone());
         self.write(async move {
             let _one_at_a_time = shared.writes.lock().await;
             let keys = shared.store.keys().await;
             let keys = keys.map_err(|error| from_store(&error))?;
-            if !keys.iter().any(|key| key.id == id) {
-                return Err(ControlError::unknown_key(id));
-            }
+            let key = keys.iter().find(|key| key.id == id);
+            let key = key.ok_or_else(|| ControlError::unknown_key(id))?;
             let writes = [Write::RemoveKey(id)];
             shared
-                .commit(&actor, "key.revoke", &id.to_string(), &writes)
+                .commit(&actor, "key.revoke", &key_subject(key), &writes)
                 .await?;
             let told = shared.reload_keys().await;
             told.map_err(|error| from_store(&error))
@@ -177,9 +198,9 @@ impl Shared {
         level: Level,
     ) -> Result<LevelView, ControlError> {
         let path = level.path.clone();
+        let subject = ordered(&path.to_string(), &level.limits);
         let writes = [Write::PutLevel(Box::new(level))];
-        self.commit(actor, action, &path.to_string(), &writes)
-            .await?;
+        self.commit(actor, action, &subject, &writes).await?;
         let told = self.reload_keys().await;
         told.map_err(|error| from_store(&error))?;
         let views = self.level_views().await?;

@@ -273,7 +273,7 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "Scale  {} to {}, idle after {}\n",
         model.min_replicas, model.max_replicas, model.idle_timeout_text
     ));
-    text.push_str(&of_staying(staying));
+    text.push_str(&of_staying(staying, explanation.as_ref()));
     text.push_str(&lines("Replicas", replicas.iter().map(line_of)));
     text.push_str(&lines(
         "Decisions",
@@ -333,7 +333,7 @@ fn of_node(described: &Node) -> String {
         (None, _) => "nothing is under way".to_owned(),
     };
     text.push_str(&format!("Next   {next}\n"));
-    text.push_str(&of_staying(staying));
+    text.push_str(&of_staying(staying, None));
     text.push_str(&lines(
         "Engines",
         node.provision
@@ -392,7 +392,7 @@ fn of_replica(described: &Replica, now: Timestamp) -> String {
         text.push_str(&format!("Error  {error}\n"));
     }
     text.push_str(&format!("Calls  {}\n", replica.in_flight));
-    text.push_str(&of_staying(staying.as_slice()));
+    text.push_str(&of_staying(staying.as_slice(), None));
     text.push_str(&lines(
         "Decisions",
         decisions.iter().rev().map(|one| decided(one, now)),
@@ -419,9 +419,12 @@ fn of_logs(logs: &[LogView]) -> String {
 }
 
 /// What is to leave a draining node and does not yet, with what each waits for and what would help.
-fn of_staying(staying: &[Staying]) -> String {
+fn of_staying(staying: &[Staying], lacking: Option<&Explanation>) -> String {
     let waits = lines("Waits", staying.iter().map(ToString::to_string));
     let mut help: Vec<String> = staying.iter().flat_map(Staying::remedies).collect();
+    let tried = lacking.filter(|one| one.report.fits.is_none());
+    let tried = tried.into_iter().flat_map(|one| &one.report.remedies);
+    help.extend(tried.map(|remedy| format!("{}: {remedy}", remedy.when())));
     help.sort();
     help.dedup();
     let help = lines("What would help (each was tried)", help.into_iter());

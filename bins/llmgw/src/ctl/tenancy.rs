@@ -24,6 +24,8 @@ use crate::{
 pub(super) enum KeyOrder {
     /// Make a key; its secret is shown this once
     Create(CreateKeyArgs),
+    /// Limit a key so, in the place of all that was limited for it alone; what it has spent stays spent
+    Limit(LimitKeyArgs),
     /// Revoke a key: it opens nothing from now on
     Revoke {
         /// The key's id
@@ -41,6 +43,14 @@ pub(super) struct CreateKeyArgs {
     /// How long it opens anything, such as 30days; until it is revoked when left out
     #[arg(long, value_name = "TIME")]
     expires: Option<Span>,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct LimitKeyArgs {
+    /// The key's id
+    id: KeyId,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -130,11 +140,13 @@ pub(super) async fn keys(
             format.list(&keys, |keys| key_table(keys, now), "there is no key yet")
         }
         Some(KeyOrder::Create(args)) => {
+            let limits: Limits = args.limits.into();
+            let unknown = unknown_models(control, &limits).await?;
             let request = KeyRequest {
                 name: args.name,
                 level: args.level,
                 expires_in: args.expires,
-                limits: args.limits.into(),
+                limits,
             };
             let created = control.tenancy.create_key(request).await?;
             let shown = format.show(&created, |created| format!("{}\n", created.secret))?;
@@ -142,9 +154,22 @@ pub(super) async fn keys(
             Ok(match format {
                 // The secret alone is the answer, so that a script can take it.
                 Format::Table => shown.with_remark(format!(
-                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it"
+                    "its id is {id}: `llmgw ctl keys revoke {id}` ends it{unknown}"
                 )),
-                Format::Json | Format::Yaml => shown,
+                Format::Json | Format::Yaml if unknown.is_empty() => shown,
+                Format::Json | Format::Yaml => shown.with_remark(unknown),
+            })
+        }
+        Some(KeyOrder::Limit(LimitKeyArgs { id, limits })) => {
+            let limits: Limits = limits.into();
+            let unknown = unknown_models(control, &limits).await?;
+            let key = control.tenancy.limit_key(id, limits).await?;
+            let now = SystemClock::new().now();
+            let shown = format.show(&key, |key| key_table(std::slice::from_ref(key), now))?;
+            Ok(if unknown.is_empty() {
+                shown
+            } else {
+                shown.with_remark(unknown)
             })
         }
         Some(KeyOrder::Revoke { id }) => {
@@ -182,6 +207,33 @@ pub(super) async fn tenants(
             })
         }
     }
+}
+
+/// What is said of models that a key may use and that there are none of: they may come yet. Empty when there is none.
+async fn unknown_models(control: &Control, limits: &Limits) -> Result<String, Failure> {
+    let Some(wanted) = limits.models.as_ref().filter(|models| !models.is_empty()) else {
+        return Ok(String::new());
+    };
+    let models = control.catalog.models().await?;
+    let known = |name: &&ModelName| {
+        let mut all = models.iter();
+        all.any(|model| model.name == **name || model.aliases.contains(name))
+    };
+    let unknown: Vec<&str> = wanted
+        .iter()
+        .filter(|name| !known(name))
+        .map(ModelName::as_str)
+        .collect();
+    Ok(match unknown.as_slice() {
+        [] => String::new(),
+        [one] => {
+            format!("; warning: there is no model {one} (`llmgw ctl models` lists those there are)")
+        }
+        some => format!(
+            "; warning: there are no models {} (`llmgw ctl models` lists those there are)",
+            some.join(", ")
+        ),
+    })
 }
 
 fn key_table(keys: &[KeyView], now: Timestamp) -> String {

@@ -104,7 +104,9 @@ pub(super) async fn require(State(role): State<Role>, request: Request, next: Ne
     });
     let message = format!("this needs the role {role}, and {name} has the role {has}");
     let error = ControlError::new(Code::PermissionDenied, message)
-        .with_hint("`llmgw ctl tokens create NAME --role ROLE` makes a token with another role");
+        .with_hint(format!(
+            "ask whoever has the role admin for a token with the role {role}: `llmgw ctl tokens create NAME --role {role}`"
+        ));
     Refusal::from(error).into_response()
 }
 

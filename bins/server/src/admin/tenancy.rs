@@ -5,7 +5,8 @@ use llmgw_core::{
     api::{
         admin::JobView,
         tenancy::{
-            CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
+            CreatedKey, KeyLimits, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView,
+            Revoked,
         },
         usage::PriceRequest,
     },
@@ -45,14 +46,20 @@ pub(super) async fn create_key(
     Ok(Json(control.tenancy.create_key(request).await?))
 }
 
+pub(super) async fn limit_key(
+    Asked(control): Asked,
+    Named(id): Named,
+    SmallBody(KeyLimits { limits }): SmallBody<KeyLimits>,
+) -> Result<Json<KeyView>, Refusal> {
+    Ok(Json(control.tenancy.limit_key(key_id(&id)?, limits).await?))
+}
+
 pub(super) async fn revoke_key(
     Asked(control): Asked,
     Named(id): Named,
     NoBody: NoBody,
 ) -> Result<Json<Revoked>, Refusal> {
-    let revoked: KeyId = id
-        .parse()
-        .map_err(|error| ControlError::new(Code::InvalidRequest, format!("id: {error}")))?;
+    let revoked = key_id(&id)?;
     control.tenancy.revoke_key(revoked).await?;
     Ok(Json(Revoked { revoked }))
 }
@@ -112,6 +119,11 @@ pub(super) async fn audit(
     })?;
     let limit = limit.unwrap_or(MAX_PAGE).min(MAX_PAGE);
     Ok(Json(control.audit.audit(after, limit).await?))
+}
+
+fn key_id(text: &str) -> Result<KeyId, ControlError> {
+    text.parse()
+        .map_err(|error| ControlError::new(Code::InvalidRequest, format!("id: {error}")))
 }
 
 const MAX_PAGE: u32 = 1_000;

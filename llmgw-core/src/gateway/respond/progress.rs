@@ -19,7 +19,11 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::AnswerBody;
 use crate::{
     error::Code,
-    gateway::{bulletin::Told, dialect::ErrorShape, refusal::Refusal},
+    gateway::{
+        bulletin::Told,
+        dialect::ErrorShape,
+        refusal::{Refusal, without_paths},
+    },
 };
 
 /// What is waited for: the answer or its beginning.
@@ -93,7 +97,7 @@ impl ProgressStream {
         }
         self.said = Instant::now();
         // No empty line behind it: for some clients, that ends an event.
-        let comment = Bytes::from(format!(": {words}\n"));
+        let comment = Bytes::from(format!(": {}\n", without_paths(&words)));
         self.last = words;
         Some(comment)
     }

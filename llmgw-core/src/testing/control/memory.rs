@@ -51,7 +51,7 @@ use crate::{
         Accounts, Actor, Audit, Catalog, Control, ControlError, Fleet, Jobs, Storage, Tenancy as _,
         check_addition, check_node_order, check_price, check_removal, check_replacement,
         check_scaling, chosen_orphans, collected, is_declared, is_let_in, jobs, named_node,
-        node_subject, nothing_frozen, nothing_to_roll, roll_subject, usage_of,
+        node_subject, nothing_frozen, nothing_to_roll, ordered, roll_subject, usage_of,
     },
     id::{KeyId, ModelName, NodeId, ProfileName, ReplicaId, TokenId},
     reason::render,
@@ -330,7 +330,8 @@ impl Catalog for MemoryControl {
             return Err(is_declared(&model));
         }
         let scaling = check_scaling(scale, state.scaling(kept))?;
-        state.note(self.actor(), "model.scale", model.as_str());
+        let subject = ordered(model.as_str(), &scaling);
+        state.note(self.actor(), "model.scale", &subject);
         state.put(
             self.actor(),
             Order::Scale {
@@ -527,7 +528,8 @@ impl Accounts for MemoryControl {
         // Time goes on by a millisecond with each.
         let now = state.prices.len().try_into().unwrap_or(i64::MAX);
         let price = check_price(request, model, Timestamp(now))?;
-        state.note(self.actor(), "price.set", price.model.as_str());
+        let subject = ordered(price.model.as_str(), &price);
+        state.note(self.actor(), "price.set", &subject);
         state.prices.push(price.clone());
         state
             .prices

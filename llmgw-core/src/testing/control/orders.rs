@@ -19,7 +19,7 @@ use crate::{
     control::{
         Acting, Actor, Capacities, Control, ControlError, Engines, Events, Following, Holds,
         Operators, check_choice, check_hold, check_key_name, check_measurement, check_unchoosing,
-        engines, hold_view, not_chosen, unknown_hold, unknown_token,
+        engines, hold_view, not_chosen, ordered, unknown_hold, unknown_token,
     },
     id::{EngineName, HoldName, ModelName, TokenId},
 };
@@ -36,7 +36,8 @@ impl Engines for MemoryControl {
         let mut state = self.answering()?;
         let in_force = state.orders.engines_over(&settings_engines());
         let chosen = check_choice(request, &in_force)?;
-        state.note(self.actor(), "engine.set", chosen.name.as_str());
+        let subject = ordered(chosen.name.as_str(), &chosen.without_secrets());
+        state.note(self.actor(), "engine.set", &subject);
         state.put(self.actor(), Order::Engine(Box::new(chosen.clone())));
         Ok(chosen)
     }
@@ -70,7 +71,8 @@ impl Holds for MemoryControl {
         let knows = |node| state.nodes.iter().any(|known| known.id == node);
         let hold = check_hold(request, knows, &state.pools, Timestamp(0))?;
         let subject = Subject::Hold(hold.name.clone());
-        state.note(self.actor(), "hold.set", hold.name.as_str());
+        let noted = ordered(hold.name.as_str(), &hold);
+        state.note(self.actor(), "hold.set", &noted);
         state.put(self.actor(), Order::Hold(hold));
         let view = state.orders.get(&subject).and_then(hold_view);
         view.ok_or_else(|| unknown_hold_of(&subject))
@@ -101,7 +103,8 @@ impl Capacities for MemoryControl {
         let kept = state.resolve(model)?;
         check_measurement(&kept.model, &measurement)?;
         let model = kept.model.name().clone();
-        state.note(self.actor(), "model.capacity", model.as_str());
+        let subject = ordered(model.as_str(), &measurement);
+        state.note(self.actor(), "model.capacity", &subject);
         let capacity = Capacity {
             model: model.clone(),
             measurement,

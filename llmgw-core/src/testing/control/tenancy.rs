@@ -5,7 +5,7 @@ use super::{
     verdict::{done, equal, holds, refused},
 };
 use crate::{
-    api::tenancy::{KeyRequest, LevelRequest, LevelView},
+    api::tenancy::{KeyRequest, KeyView, LevelRequest, LevelView},
     cluster::tenancy::{LevelPath, Limits},
     control::Control,
     error::Code,
@@ -108,16 +108,18 @@ pub(super) async fn a_key_belongs_to_a_level_that_there_is(
     )?;
     let made = tenancy.create_level(request(&path, Limits::default()));
     done("a level is made", made.await)?;
-    refused(
-        "a key's time is a length of time",
-        Code::InvalidRequest,
-        tenancy
-            .create_key(KeyRequest {
-                expires_in: Some(Span::default()),
-                ..wanted.clone()
-            })
-            .await,
-    )?;
+    for span in ["0s", "1ns", "999ms", "101years", "99999years"] {
+        refused(
+            "a key lasts for a second at least, and for a hundred years at most",
+            Code::InvalidRequest,
+            tenancy
+                .create_key(KeyRequest {
+                    expires_in: span.parse::<Span>().ok(),
+                    ..wanted.clone()
+                })
+                .await,
+        )?;
+    }
     let key = done("a key is made", tenancy.create_key(wanted.clone()).await)?.key;
     equal("its level", &path, &key.level)?;
     equal("its limits", &wanted.limits, &key.limits)?;
@@ -141,7 +143,37 @@ pub(super) async fn a_key_belongs_to_a_level_that_there_is(
         Code::Conflict,
         tenancy.remove_level(&path).await,
     )?;
+    let other = Limits {
+        concurrent: Some(2),
+        ..only(&["conformance/b"])?
+    };
+    let limited = done("a change", tenancy.limit_key(key.id, other.clone()).await)?;
+    let expected = KeyView {
+        limits: other,
+        ..key.clone()
+    };
+    equal(
+        "a key that is limited otherwise is the same else",
+        &expected,
+        &limited,
+    )?;
+    let listed = done("keys", tenancy.keys().await)?;
+    holds("it is listed so", listed.contains(&limited), &listed)?;
+    let nothing = Limits {
+        concurrent: Some(0),
+        ..Limits::default()
+    };
+    refused(
+        "limits that can't be meant",
+        Code::InvalidRequest,
+        tenancy.limit_key(key.id, nothing).await,
+    )?;
     done("a revocation", tenancy.revoke_key(key.id).await)?;
+    refused(
+        "a key that is gone can't be limited",
+        Code::NotFound,
+        tenancy.limit_key(key.id, Limits::default()).await,
+    )?;
     done("a removal", tenancy.remove_level(&path).await)
 }
 

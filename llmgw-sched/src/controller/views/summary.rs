@@ -11,6 +11,7 @@ use llmgw_core::{
     cluster::node::NodeState,
     id::ModelName,
     reason::render,
+    route::Waiting,
 };
 
 use super::{models, node_state, replicas, stale, warnings};
@@ -45,7 +46,10 @@ pub(in crate::controller) fn summary(
         epoch: around.epoch.unwrap_or(0),
         store: around.store,
         uptime_seconds: around.uptime.as_secs(),
-        nodes_ready: nodes.values().filter(|node| !is_lost(node, now)).count(),
+        nodes_ready: nodes
+            .iter()
+            .filter(|(id, node)| node_state(snapshot, **id, node, now) == NodeState::Ready)
+            .count(),
         nodes_total: nodes.len(),
         models_satisfied: models.iter().filter(satisfied).count(),
         models_total: models.len(),
@@ -127,6 +131,7 @@ fn attention(
         ))
     }));
     lines.extend(models.iter().filter_map(|model| model.unplaceable.clone()));
+    lines.extend(unknown(snapshot, models, now));
     lines.extend(stuck(snapshot, now, None));
     lines.extend(stuck_rolls(snapshot, None));
     lines.extend(backed_out(snapshot, models, now));
@@ -143,6 +148,25 @@ fn attention(
     }
     lines.extend(warnings::told_once(snapshot.observed.nodes.values()));
     lines
+}
+
+/// Models that lack replicas because it is not known what they need.
+fn unknown(snapshot: &Snapshot, models: &[ModelView], now: Duration) -> Vec<String> {
+    let lacking = models
+        .iter()
+        .filter(|model| u64::from(model.desired) > snapshot.memory.serving(&model.name));
+    let waiting = lacking.filter_map(|model| {
+        let entry = snapshot.entries.get(&model.name)?;
+        if snapshot.completed(entry).is_complete() || model.parked {
+            return None;
+        }
+        match snapshot.waiting(entry, now) {
+            Waiting::Loading(why) => Some(why),
+            // They are told of as such.
+            Waiting::Unplaceable(_) | Waiting::Parked(_) | Waiting::Off(_) => None,
+        }
+    });
+    waiting.collect()
 }
 
 /// What holds up a drain or a roll of a model's replicas.

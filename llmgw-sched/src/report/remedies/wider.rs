@@ -98,13 +98,13 @@ pub(super) fn installing(trials: &Trials<'_, '_>) -> Vec<Remedy> {
     )
 }
 
-/// Nodes that an operator keeps out.
+/// Nodes that an operator keeps out, and those that are not heard.
 pub(super) fn ready(trials: &Trials<'_, '_>) -> Vec<Remedy> {
     on_nodes(trials, trials.lacking(&[Check::Node]), |node, _| {
         let from = node.state;
         if !matches!(
             from,
-            NodeState::Cordoned | NodeState::Draining | NodeState::Pending
+            NodeState::Cordoned | NodeState::Draining | NodeState::Pending | NodeState::Lost
         ) {
             return None;
         }

@@ -3,7 +3,8 @@
 use llmgw_core::{
     api::{
         tenancy::{
-            CreatedKey, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView, Revoked,
+            CreatedKey, KeyLimits, KeyRequest, KeyView, LevelRemoved, LevelRequest, LevelView,
+            Revoked,
         },
         usage::{PriceRequest, UsageView},
     },
@@ -68,6 +69,14 @@ impl Table {
         )
         .takes::<KeyRequest>()
         .answers::<CreatedKey>()
+        .put(
+            "/api/v1/keys/{id}",
+            Admin,
+            "Limit an API key otherwise",
+            tenancy::limit_key,
+        )
+        .takes::<KeyLimits>()
+        .answers::<KeyView>()
         .delete(
             "/api/v1/keys/{id}",
             Admin,

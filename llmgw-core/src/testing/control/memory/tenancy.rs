@@ -8,11 +8,12 @@ use crate::{
     clock::Timestamp,
     cluster::{
         account::{ApiKey, KeyHash},
-        tenancy::{Level, LevelPath},
+        tenancy::{Level, LevelPath, Limits},
     },
     control::{
-        ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_level,
-        check_new_level, key_view, level_views, unknown_level,
+        ControlError, Tenancy, Uses, check_key, check_level_removal, check_limited_key,
+        check_limited_level, check_new_level, key_subject, key_view, level_views, ordered,
+        unknown_level,
     },
     id::KeyId,
 };
@@ -27,7 +28,7 @@ impl Tenancy for MemoryControl {
         let mut state = self.answering()?;
         // It opens nothing: there is no gateway here.
         let key = check_key(request, &state.levels, KeyHash([0; 32]), Timestamp(0))?;
-        state.note(self.actor(), "key.create", &key.id.to_string());
+        state.note(self.actor(), "key.create", &key_subject(&key));
         let view = view(&key);
         // Unique all the same, as a secret is.
         let secret = format!("sk-llmgw-{}", key.id.as_uuid().simple());
@@ -35,12 +36,20 @@ impl Tenancy for MemoryControl {
         Ok(CreatedKey { key: view, secret })
     }
 
+    async fn limit_key(&self, id: KeyId, limits: Limits) -> Result<KeyView, ControlError> {
+        let mut state = self.answering()?;
+        let key = check_limited_key(id, limits, state.keys.values())?;
+        state.note(self.actor(), "key.limit", &key_subject(&key));
+        let view = view(&key);
+        state.keys.insert(id, key);
+        Ok(view)
+    }
+
     async fn revoke_key(&self, id: KeyId) -> Result<(), ControlError> {
         let mut state = self.answering()?;
-        if state.keys.remove(&id).is_none() {
-            return Err(ControlError::unknown_key(id));
-        }
-        state.note(self.actor(), "key.revoke", &id.to_string());
+        let key = state.keys.remove(&id);
+        let key = key.ok_or_else(|| ControlError::unknown_key(id))?;
+        state.note(self.actor(), "key.revoke", &key_subject(&key));
         Ok(())
     }
 
@@ -74,7 +83,8 @@ impl MemoryControl {
     fn put(&self, action: &str, level: Level) -> Result<LevelView, ControlError> {
         let mut state = self.answering()?;
         let path = level.path.clone();
-        state.note(self.actor(), action, &path.to_string());
+        let subject = ordered(&path.to_string(), &level.limits);
+        state.note(self.actor(), action, &subject);
         state.levels.retain(|other| other.path != path);
         state.levels.push(level);
         let keys = state.keys.values().map(|key| &key.level);

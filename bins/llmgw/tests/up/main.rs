@@ -9,6 +9,7 @@
 
 mod chosen;
 mod demand;
+mod guard;
 mod harness;
 mod inputs;
 mod kill;

@@ -38,4 +38,9 @@ pub(super) const MIGRATIONS: &[MigrationText] = &[
         "settings",
         include_str!("../../../migrations/postgres/0007_settings.sql"),
     ),
+    (
+        8,
+        "guard",
+        include_str!("../../../migrations/postgres/0008_guard.sql"),
+    ),
 ];

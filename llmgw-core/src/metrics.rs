@@ -36,6 +36,7 @@
 //! | `llmgw_node_gpus` `llmgw_node_gpus_free` `llmgw_node_gpus_unhealthy` | node | absent when they are not known |
 //! | `llmgw_node_warnings` | node, code | warnings of its agent |
 //! | `llmgw_engine_installs` | node, engine, state | 1 for the state that an engine has on a node |
+//! | `llmgw_budget_units` `llmgw_budget_remaining_units` | level, period | a level's budget, and what is neither spent nor reserved of it; absent while the store can't be asked, and of no more than 1,000 budgets |
 //! | `llmgw_leader` | | 1 while this control plane leads |
 //! | `llmgw_lease_epoch` | | the turn of leading |
 //! | `llmgw_nodes` `llmgw_nodes_ready` | | nodes that are known, and that are used: heard, neither cordoned nor draining |

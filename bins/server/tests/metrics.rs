@@ -17,6 +17,9 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use llmgw_core::{
+    api::tenancy::{KeyRequest, LevelRequest},
+    cluster::tenancy::Limits,
+    control::Control,
     metrics::{GatewayGauges, GatewayMeters},
     testing::control::MemoryControl,
 };
@@ -24,11 +27,15 @@ use llmgw_server::admin::{AdminDeps, router};
 use tower::ServiceExt;
 
 async fn scrape(token: Option<&str>) -> (StatusCode, String, String) {
+    scrape_of(MemoryControl::sample().control(), token).await
+}
+
+async fn scrape_of(control: Control, token: Option<&str>) -> (StatusCode, String, String) {
     let mut request = Request::get("/metrics");
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
-    let deps = AdminDeps::new(MemoryControl::sample().control(), "t");
+    let deps = AdminDeps::new(control, "t");
     let request = request.body(Body::empty()).unwrap();
     let response = router(deps).oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
@@ -76,8 +83,49 @@ async fn a_scrape_needs_the_token_and_is_what_prometheus_reads() {
 }
 
 #[tokio::test]
+async fn what_is_left_of_a_levels_budgets_is_told_and_nothing_of_keys() {
+    let control = MemoryControl::sample().control();
+    let tenancy = &control.tenancy;
+    let limits = Limits {
+        budgets: vec!["25/month".parse().unwrap(), "1.5/day".parse().unwrap()],
+        ..Limits::default()
+    };
+    let path = "acme".parse().unwrap();
+    let level = LevelRequest {
+        path,
+        limits: limits.clone(),
+    };
+    tenancy.create_level(level).await.unwrap();
+    let key = KeyRequest {
+        limits,
+        ..KeyRequest::named("secretive")
+    };
+    tenancy.create_key(key).await.unwrap();
+    let (_, _, text) = scrape_of(control, Some("t")).await;
+    for line in [
+        r#"llmgw_budget_units{level="acme",period="month"} 25"#,
+        r#"llmgw_budget_remaining_units{level="acme",period="day"} 1.5"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    let budgets = text.lines().filter(|line| line.starts_with("llmgw_budget"));
+    assert_eq!(budgets.count(), 4);
+    assert!(!text.contains("secretive"), "{text}");
+}
+
+#[tokio::test]
 async fn every_name_that_is_told_is_explained_and_the_alerts_use_no_other() {
-    let (_, _, mut text) = scrape(Some("t")).await;
+    let control = MemoryControl::sample().control();
+    let limits = Limits {
+        budgets: vec!["1/day".parse().unwrap()],
+        ..Limits::default()
+    };
+    let limited = LevelRequest {
+        limits,
+        ..LevelRequest::default()
+    };
+    control.tenancy.limit_level(limited).await.unwrap();
+    let (_, _, mut text) = scrape_of(control, Some("t")).await;
     text.push_str(&GatewayMeters::new().text(GatewayGauges::default()));
     let explained = include_str!("../../../llmgw-core/src/metrics.rs");
     for family in families(&text) {

@@ -4,10 +4,13 @@ use prometheus::{GaugeVec, Registry};
 
 use super::{named, registered, text};
 use crate::{
-    api::admin::{ModelView, NodeView, ReplicaView, Summary},
+    api::{
+        admin::{ModelView, NodeView, ReplicaView, Summary},
+        tenancy::LevelView,
+    },
     cluster::{engine::ProvisionState, node::NodeState},
     reason::Check,
-    units::Bytes,
+    units::{Bytes, Micros},
 };
 
 /// What the control roles said at one moment.
@@ -21,6 +24,8 @@ pub struct Reading {
     pub replicas: Vec<ReplicaView>,
     /// All nodes.
     pub nodes: Vec<NodeView>,
+    /// All levels; `None` when nobody can tell now.
+    pub levels: Option<Vec<LevelView>>,
 }
 
 /// The text that Prometheus reads; see [the table](super).
@@ -31,6 +36,7 @@ pub fn text_of(reading: &Reading) -> String {
     families.models(&reading.models);
     families.replicas(&reading.replicas);
     families.nodes(&reading.nodes);
+    families.budgets(reading.levels.as_deref().unwrap_or_default());
     text(&families.0)
 }
 
@@ -280,6 +286,39 @@ impl Families {
     }
 }
 
+impl Families {
+    /// Of levels alone: keys are as many as there are clients.
+    fn budgets(&self, levels: &[LevelView]) {
+        let labels = ["level", "period"];
+        let whole = self.add(
+            "llmgw_budget_units",
+            "What a level may spend within a period.",
+            &labels,
+        );
+        let remaining = self.add(
+            "llmgw_budget_remaining_units",
+            "What is neither spent nor reserved of it.",
+            &labels,
+        );
+        let budgets = levels
+            .iter()
+            .flat_map(|level| level.spending.iter().map(move |one| (level, one)));
+        for (level, spending) in budgets.take(MOST_BUDGETS) {
+            let path = level.path.to_string();
+            let place = [path.as_str(), spending.period.as_str()];
+            let gone = spending
+                .spent_micros
+                .0
+                .saturating_add(spending.reserved_micros.0);
+            let left = spending.amount_micros.0.saturating_sub(gone);
+            whole
+                .with_label_values(&place)
+                .set(units(spending.amount_micros));
+            remaining.with_label_values(&place).set(units(Micros(left)));
+        }
+    }
+}
+
 /// The state of an installation, without its words.
 fn install(state: &ProvisionState) -> &'static str {
     match state {
@@ -305,9 +344,17 @@ fn count(count: usize) -> f64 {
     number(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
+/// Of the cluster's currency.
+fn units(micros: Micros) -> f64 {
+    micros.0 as f64 / 1e6
+}
+
 fn bytes(bytes: Bytes) -> f64 {
     number(bytes.0)
 }
+
+/// As many labels as a scrape should have for them.
+const MOST_BUDGETS: usize = 1_000;
 
 const STATES: [NodeState; 5] = [
     NodeState::Ready,

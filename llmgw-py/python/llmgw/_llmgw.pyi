@@ -639,9 +639,7 @@ class Orders:
     def limit_key(self, key: str, *, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Limits an API key so from now on, in the place of all that was limited for it alone."""
 
-    def limit_key_async(
-        self, key: str, *, limits: Mapping[str, Any] | None = None
-    ) -> asyncio.Future[dict[str, Any]]:
+    def limit_key_async(self, key: str, *, limits: Mapping[str, Any] | None = None) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
 
     def revoke_key(self, key: str) -> None:

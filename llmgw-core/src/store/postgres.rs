@@ -32,6 +32,7 @@
 mod schema;
 mod settings;
 mod shares;
+mod totals;
 mod writes;
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -365,7 +366,7 @@ impl Store for PostgresStore {
     ) -> Result<Vec<UsageTotal>, StoreError> {
         let doing = "summing usage up";
         let found: Vec<TotalRow> = bounded(doing, async {
-            sqlx::query_as(TOTALS)
+            sqlx::query_as(totals::TOTALS)
                 .bind(since.0)
                 .bind(step.map(UsageStep::millis))
                 .fetch_all(&self.pool)
@@ -572,29 +573,6 @@ const GUARDED: &str = "
     WHERE guard IS NOT NULL AND started_at >= $1
     ORDER BY started_at DESC, request DESC
     LIMIT $2";
-
-const TOTALS: &str = "
-    SELECT
-        -- Rounded down, also before 1970.
-        (started_at - ((started_at % $2::bigint) + $2::bigint) % $2::bigint) AS at,
-        model,
-        api_key,
-        level,
-        count(*),
-        count(*) FILTER (WHERE status >= 400),
-        sum(prompt_tokens >> 32)::bigint,
-        sum(prompt_tokens & 4294967295)::bigint,
-        sum(cached_tokens >> 32)::bigint,
-        sum(cached_tokens & 4294967295)::bigint,
-        sum(completion_tokens >> 32)::bigint,
-        sum(completion_tokens & 4294967295)::bigint,
-        sum(cost >> 32)::bigint,
-        sum(cost & 4294967295)::bigint,
-        max(started_at)
-    FROM llmgw.usage
-    WHERE started_at >= $1
-    GROUP BY 1, model, api_key, level
-    ORDER BY 1, model, api_key, level";
 
 /// A control plane does few things at once here, and a server has few connections to give.
 const CONNECTIONS: u32 = 8;

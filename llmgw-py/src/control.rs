@@ -26,6 +26,7 @@ use crate::{
     cluster::{Model, Node, Replica, Summary, Usage},
     convert::{Plain, from_python, to_python},
     error::Error,
+    guard::Guard,
     orders::Orders,
     reasons::Explanation,
     runtime::{block, future},
@@ -71,6 +72,12 @@ impl Client {
     #[getter]
     fn settings(&self) -> Settings {
         Settings(self.admin.clone())
+    }
+
+    /// What is looked for in prompts and answers.
+    #[getter]
+    fn guard(&self) -> Guard {
+        Guard(self.admin.clone())
     }
 
     /// What is ordered of it, and what is looked up for that.

@@ -83,3 +83,13 @@ pub(crate) fn plain(answer: &impl Serialize) -> Result<Plain<Value>, Error> {
         .map(Plain)
         .map_err(|error| Error::new(Code::Internal, error.to_string()))
 }
+
+/// Reads a name or another short text; an error names the argument.
+pub(crate) fn parsed<T>(field: &str, text: &str) -> Result<T, Error>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    text.parse()
+        .map_err(|error| Error::invalid(field, &format!("{error}")))
+}

@@ -9,6 +9,7 @@
 //! | `whatif` | `what_if`: what changes would do |
 //! | `control` | `Client`: a control plane over its admin API |
 //! | `settings` | `Settings`: what holds for the whole cluster |
+//! | `guard` | `Guard`: what is looked for in prompts and answers |
 //! | `orders` | `Orders`: what is ordered of a control plane |
 //! | `cluster` | nodes, models, replicas, usage, as frozen classes |
 //! | `reasons` | why something does not fit, as frozen classes |
@@ -21,6 +22,7 @@ mod cluster;
 mod control;
 mod convert;
 mod error;
+mod guard;
 mod orders;
 mod reasons;
 mod runtime;
@@ -41,6 +43,7 @@ mod _llmgw {
             Replica, SilentNode, Summary, UnhealthyGpu, Usage,
         },
         control::Client,
+        guard::Guard,
         orders::Orders,
         reasons::{CheckCount, Explanation, Fit, Reason, Rejection, Remedy, Report},
         runtime::shutdown,

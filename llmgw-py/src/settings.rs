@@ -115,7 +115,7 @@ impl Settings {
         future(py, self.ask_history(before, limit))
     }
 
-    /// Takes a document in the place of the one before, if `base` is the newest version still; it is in force at once.
+    /// Takes a document in the place of the one before, if `base` is still the newest; it is in force at once.
     #[pyo3(signature = (document, *, base=None))]
     fn put<'py>(
         &self,

@@ -136,3 +136,19 @@ def test_settings_are_written_tried_and_brought_back(server: Server) -> None:
     assert versions == [kept["version"] + 1, kept["version"]]
     with pytest.raises(llmgw.NotFoundError, match="no version"):
         settings.roll_back(99)
+
+
+def test_the_guard_is_shown_and_tried(server: Server) -> None:
+    client = server.client()
+    assert client.guard.rules()["baseline"] is True
+    found = client.guard.try_text("4111 1111 1111 1111", level="acme")
+    assert found["action"] == "flag"
+    assert "action" not in client.guard.try_text("hello", stage="output")
+    with pytest.raises(llmgw.ConfigError, match="stage"):
+        client.guard.try_text("x", stage="sideways")
+    before = client.settings.in_force()["version"]
+    client.settings.put("guard: {rules: [{name: words, keywords: [blue], action: block}]}")
+    (rule,) = client.guard.rules()["rules"]
+    assert rule["rule"]["name"] == "words"
+    client.settings.roll_back(before)
+    assert client.guard.decisions(since="1h") == []

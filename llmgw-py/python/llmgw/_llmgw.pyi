@@ -14,6 +14,7 @@ __all__ = [
     "FetchProgress",
     "Fit",
     "Frozen",
+    "Guard",
     "Model",
     "Move",
     "Node",
@@ -30,6 +31,7 @@ __all__ = [
     "Remedy",
     "Replica",
     "Report",
+    "Settings",
     "SilentNode",
     "Start",
     "Stop",
@@ -334,6 +336,10 @@ class Client:
         """What holds for the whole cluster, and its own document."""
 
     @property
+    def guard(self) -> Guard:
+        """What is looked for in prompts and answers."""
+
+    @property
     def orders(self) -> Orders:
         """What is ordered of it, and what is looked up for that."""
 
@@ -448,7 +454,7 @@ class Settings:
         """The same, awaited."""
 
     def put(self, document: str, *, base: int | None = None) -> dict[str, Any]:
-        """Takes a document in the place of the one before, if `base` is the newest version still; it is in force at once."""
+        """Takes a document in the place of the one before, if `base` is still the newest; it is in force at once."""
 
     def put_async(self, document: str, *, base: int | None = None) -> asyncio.Future[dict[str, Any]]:
         """The same, awaited."""
@@ -463,6 +469,33 @@ class Settings:
         """What a document would come to, and what the planner would do; changes nothing."""
 
     def try_out_async(self, document: str) -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+# === guard: what is looked for in prompts and answers ===
+
+@final
+class Guard:
+    """What is looked for in prompts and answers; `Client.guard` gives it.
+
+    The rules themselves are a key of the settings. Answers are plain data, in the words of the admin API.
+    """
+
+    def rules(self, *, level: str = "/") -> dict[str, Any]:
+        """The rules that hold for a level."""
+
+    def rules_async(self, *, level: str = "/") -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def try_text(self, text: str, *, level: str = "/", stage: str = "input") -> dict[str, Any]:
+        """What would be found in a text, and done about it; the text is kept nowhere."""
+
+    def try_text_async(self, text: str, *, level: str = "/", stage: str = "input") -> asyncio.Future[dict[str, Any]]:
+        """The same, awaited."""
+
+    def decisions(self, *, since: str = "24h", limit: int = 1_000) -> list[dict[str, Any]]:
+        """The calls of the last `since` that rules matched, the newest first."""
+
+    def decisions_async(self, *, since: str = "24h", limit: int = 1_000) -> asyncio.Future[list[dict[str, Any]]]:
         """The same, awaited."""
 
 # === orders: what is ordered of a control plane ===

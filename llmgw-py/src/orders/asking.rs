@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use super::Orders;
 use crate::{
-    convert::{Plain, from_python, plain},
+    convert::{Plain, from_python, parsed, plain},
     error::Error,
 };
 
@@ -360,17 +360,6 @@ impl Orders {
         let admin = self.0.clone();
         Ok(async move { plain(&admin.collect(&digests).await?) })
     }
-}
-
-/// An answer as plain data.
-/// Reads a name or another short text; an error names the argument.
-fn parsed<T>(field: &str, text: &str) -> Result<T, Error>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    text.parse()
-        .map_err(|error| Error::invalid(field, &format!("{error}")))
 }
 
 fn level_request(level: &str, limits: Option<&Bound<'_, PyAny>>) -> Result<LevelRequest, Error> {

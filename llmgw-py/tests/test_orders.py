@@ -120,8 +120,9 @@ def test_settings_are_written_tried_and_brought_back(server: Server) -> None:
     before = settings.in_force()
     assert settings.document()["version"] == before["version"]
     document = "queue: {max_total: 77}\n"
-    (change,) = settings.try_out(document)["changes"]
-    assert (change["key"], change["is"]) == ("queue.max_total", 77)
+    changes = {change["key"]: change["is"] for change in settings.try_out(document)["changes"]}
+    # The usual bound of each model goes with it.
+    assert changes == {"queue.max_per_model": 77, "queue.max_total": 77}
     kept = settings.put(document, base=before["version"])
     assert settings.in_force()["queue"]["max_total"] == 77
     with pytest.raises(llmgw.ConflictError, match="base"):

@@ -70,23 +70,24 @@ pub(super) async fn usage(
                 .with_hint("several go with commas between them, such as level,model,day")
         })?,
     };
-    let since = match since {
-        None => DAY,
-        Some(text) => {
-            let span: Result<Span, _> = text.parse();
-            let span = span.map_err(|error| {
-                ControlError::new(Code::InvalidRequest, format!("since: {error}"))
-            })?;
-            if span.0.is_zero() {
-                let message = "since: it is no length of time";
-                return Err(ControlError::new(Code::InvalidRequest, message)
-                    .with_hint("write for example 24h")
-                    .into());
-            }
-            span.0
-        }
-    };
+    let since = since_of(since.as_deref())?;
     Ok(Json(control.accounts.usage(by, since).await?))
+}
+
+/// A length of time that is asked about; a day when none is named.
+pub(super) fn since_of(since: Option<&str>) -> Result<Duration, ControlError> {
+    let Some(text) = since else {
+        return Ok(DAY);
+    };
+    let wrong = |problem: String| {
+        ControlError::new(Code::InvalidRequest, format!("since: {problem}"))
+            .with_hint("write for example 24h")
+    };
+    let span: Span = text.parse().map_err(|error| wrong(format!("{error}")))?;
+    if span.0.is_zero() {
+        return Err(wrong("it is no length of time".to_owned()));
+    }
+    Ok(span.0)
 }
 
 /// The last lines of the engines of one model.

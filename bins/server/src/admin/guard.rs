@@ -1,7 +1,5 @@
 //! `guard`: what prompts and answers are checked by, and what was done.
 
-use std::time::Duration;
-
 use axum::{
     Json,
     extract::{Query, rejection::QueryRejection},
@@ -11,11 +9,10 @@ use llmgw_core::{
     cluster::{guard::GuardedCall, tenancy::LevelPath},
     control::ControlError,
     error::Code,
-    units::Span,
 };
 use serde::Deserialize;
 
-use super::{body::SmallBody, caller::Asked, refusal::Refusal};
+use super::{body::SmallBody, caller::Asked, fleet::since_of, refusal::Refusal};
 
 /// `?level=`; it may be absent, nothing else may be asked.
 #[derive(Deserialize)]
@@ -29,7 +26,7 @@ pub(super) struct Of {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Page {
-    since: Option<Span>,
+    since: Option<String>,
     limit: Option<u32>,
 }
 
@@ -59,9 +56,7 @@ pub(super) async fn decisions(
         ControlError::new(Code::InvalidRequest, error.body_text())
             .with_hint("ask for guard/decisions?since=TIME&limit=NUMBER, such as since=24h")
     })?;
-    let since = since.map_or(DAY, Duration::from);
+    let since = since_of(since.as_deref())?;
     let limit = limit.unwrap_or(u32::MAX);
     Ok(Json(control.guard.guarded(since, limit).await?))
 }
-
-const DAY: Duration = Duration::from_secs(86_400);

@@ -74,11 +74,12 @@ fn described(operation: &Operation, path: &str, generator: &mut SchemaGenerator)
         ..
     } = operation;
     let mut parameters: Vec<Value> = Vec::new();
-    for name in ["name", "id"] {
+    let text = json!({"type": "string", "minLength": 1});
+    let number = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    for (name, schema) in [("name", &text), ("id", &text), ("version", &number)] {
         if path.contains(&format!("{{{name}}}")) {
             parameters.push(json!({
-                "name": name, "in": "path", "required": true,
-                "schema": {"type": "string", "minLength": 1},
+                "name": name, "in": "path", "required": true, "schema": schema,
             }));
         }
     }

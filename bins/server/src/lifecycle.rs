@@ -151,12 +151,16 @@ impl ServerConfig {
         let store: Arc<dyn Store> = store::open(&url).await.map_err(Fault::Store)?;
         let hashing_key = data.hashing_key()?;
 
-        let stored = match without_document {
-            true => None,
-            false => store.settings(None).await.map_err(Fault::Store)?,
-        };
+        let stored = store.settings(None).await.map_err(Fault::Store)?;
         let version = stored.as_ref().map_or(0, |stored| stored.version);
-        let settings = sources.read(stored.as_ref().map_or("", |stored| &stored.text));
+        let text = stored.as_ref().map_or("", |stored| &stored.text);
+        if without_document && version > 0 {
+            tracing::warn!(
+                version,
+                "the settings in the store are left aside until others are written"
+            );
+        }
+        let settings = sources.read(if without_document { "" } else { text });
         let settings = settings.map_err(|fault| fault.with_document(version))?;
         let mut terms = settings.terms();
         let engines = terms.engines.clone();
@@ -187,7 +191,7 @@ impl ServerConfig {
             clock: Arc::clone(&clock),
             hashing_key: hashing_key.clone(),
             weights_reader: Some(Arc::clone(&reader) as Arc<dyn WeightsReader>),
-            terms_reader: (!without_document).then_some(sources as Arc<dyn TermsReader>),
+            terms_reader: Some(sources as Arc<dyn TermsReader>),
         };
         let controller = config.build(deps).await.map_err(Fault::Controller)?;
         let handle = controller.handle();

@@ -167,12 +167,19 @@ pub struct Transfer {
 // === impl WantedEngine ===
 
 impl WantedEngine {
-    /// The same as a view may tell it: of a mirror's address, without what may be a secret in it.
+    /// The same as a view may tell it: without what may be a secret in a mirror's address or in the description of an
+    /// engine.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut told = self.clone();
-        if let EngineSource::Mirror(address) = &mut told.source {
-            *address = without_secrets(address);
+        match &mut told.source {
+            EngineSource::Mirror(address) => *address = without_secrets(address),
+            EngineSource::Custom(engine) => **engine = engine.without_secrets(),
+            EngineSource::Auto
+            | EngineSource::Github
+            | EngineSource::Wheel
+            | EngineSource::Lock(_)
+            | EngineSource::Path(_) => {}
         }
         told
     }

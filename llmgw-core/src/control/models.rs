@@ -109,10 +109,10 @@ pub fn check_removal<'a>(
 pub fn is_declared(name: &ModelName) -> ControlError {
     ControlError::new(
         Code::Conflict,
-        format!("{name} is declared where this control plane was started"),
+        format!("{name} is declared in the settings: a file, a flag or the cluster's document"),
     )
     .with_hint(
-        "change it in the settings or on the command line and restart; the starter model runs where neither names one",
+        "change it there: `llmgw ctl settings get` shows the document; the starter model runs where no file and no flag names one",
     )
 }
 

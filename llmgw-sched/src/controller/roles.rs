@@ -220,6 +220,7 @@ impl Fleet for ControllerHandle {
             version: shared.version.clone(),
             epoch: *shared.leading.borrow(),
             store_trouble: shared.store_trouble.borrow().clone(),
+            settings_problem: shared.in_force.borrow().view.problem.clone(),
             store: shared.store.describe(),
             uptime: now.saturating_sub(shared.started),
             requests: shared.traffic.get().map_or(0, |traffic| traffic.requests()),

@@ -351,12 +351,30 @@ impl Shared {
             weights: Box::new(terms.weights.clone()),
         };
         self.tell(event).await?;
+        self.bring_back_added().await?;
         self.guard.replace(rules);
         self.in_force.send_replace(InForce {
             view,
             terms: Arc::clone(&terms),
         });
         self.terms.send_replace(terms);
+        Ok(())
+    }
+
+    /// Models that were added, and that a declared one of their names stood before: it stands there no more.
+    async fn bring_back_added(&self) -> Result<(), ControlError> {
+        let stored = self.store.models().await;
+        for stored in stored.map_err(|error| from_store(&error))? {
+            let snapshot = self.snapshot();
+            let model = &stored.model;
+            let is_free = std::iter::once(model.name())
+                .chain(model.aliases())
+                .all(|name| snapshot.resolve(name).is_none());
+            if is_free {
+                let entry = Box::new(Entry::added(stored.model, stored.added_at));
+                self.tell(Event::Added { entry }).await?;
+            }
+        }
         Ok(())
     }
 

@@ -272,6 +272,31 @@ impl CustomEngine {
         &self.args
     }
 
+    /// The same as a view may tell it: without the values of variables, and of arguments that are named like secrets.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut told = self.clone();
+        for value in told.env.values_mut() {
+            *value = Template::hidden("");
+        }
+        let mut follows = false;
+        for arg in &mut told.args {
+            let shown = arg.to_string();
+            let (name, value) = match shown.split_once('=') {
+                Some((name, _)) => (name, true),
+                None => (shown.as_str(), false),
+            };
+            let is_flag = name.starts_with('-');
+            if is_flag && value && is_named_like_a_secret(name) {
+                *arg = Template::hidden(&format!("{name}="));
+            } else if follows && !is_flag {
+                *arg = Template::hidden("");
+            }
+            follows = is_flag && !value && is_named_like_a_secret(name);
+        }
+        told
+    }
+
     /// The variables that it gets.
     #[must_use]
     pub fn env(&self) -> &BTreeMap<String, Template> {
@@ -319,6 +344,13 @@ impl CustomEngine {
     pub fn version(&self) -> &str {
         &self.version
     }
+}
+
+fn is_named_like_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["key", "token", "secret", "password", "auth"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 impl TryFrom<CustomEngineDefinition> for CustomEngine {

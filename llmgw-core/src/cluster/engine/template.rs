@@ -82,6 +82,11 @@ impl Placeholder {
 // === impl Template ===
 
 impl Template {
+    /// What stands where something is not shown, after what is.
+    pub(super) fn hidden(shown: &str) -> Self {
+        Self(vec![Piece::Text(format!("{shown}…"))])
+    }
+
     /// Reads a text.
     ///
     /// # Errors

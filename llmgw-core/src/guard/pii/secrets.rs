@@ -5,6 +5,7 @@ pub(in crate::guard) const PATTERN: &str = concat!(
     r"(?-u:\b(?:",
     // OpenAI, Anthropic, OpenRouter, this gateway, and others that write theirs so.
     r"sk-[A-Za-z0-9_-]{20,}",
+    r"|op-llmgw-[0-9a-f]{32,}",
     // GitHub, GitLab.
     r"|gh[pousr]_[A-Za-z0-9]{36,}",
     r"|github_pat_[A-Za-z0-9_]{22,}",

@@ -154,6 +154,24 @@ async fn a_document_that_contradicts_what_was_added_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_added_model_is_there_again_when_the_declared_one_of_its_name_goes() {
+    let (store, clock) = world();
+    let (running, _) = told(&[], &store, &clock).await;
+    let added = llmgw_core::cluster::catalog::ModelDefinition::from(model("m", "2GiB"));
+    running.handle.add(added).await.unwrap();
+    running.stop().await;
+    // A file declares one of its name while nothing runs.
+    let (next, reader) = told(&["m"], &store, &clock).await;
+    assert_eq!(declared(&next).await, ["m"]);
+    *reader.0.lock().unwrap() = Vec::new();
+    next.handle.reread_terms().await.unwrap();
+    let models = next.handle.models().await.unwrap();
+    assert_eq!((models.len(), models[0].origin), (1, Origin::Added));
+    next.handle.remove(&name("m")).await.unwrap();
+    next.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_told_otherwise_is_read_again_and_what_can_not_be_right_is_shown() {
     let (store, clock) = world();
     let (running, reader) = told(&["a"], &store, &clock).await;

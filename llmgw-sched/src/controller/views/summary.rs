@@ -24,6 +24,8 @@ pub(in crate::controller) struct Surroundings {
     pub(in crate::controller) epoch: Option<u64>,
     /// Why the lease could not be taken or kept the last time.
     pub(in crate::controller) store_trouble: Option<String>,
+    /// Why what the settings say now is not in force.
+    pub(in crate::controller) settings_problem: Option<String>,
     pub(in crate::controller) store: String,
     pub(in crate::controller) uptime: Duration,
     pub(in crate::controller) requests: u64,
@@ -93,6 +95,11 @@ fn attention(
             ),
             None => "this control plane does not lead: nothing is placed or changed".to_owned(),
         });
+    }
+    if let Some(problem) = &around.settings_problem {
+        lines.push(format!(
+            "the settings can't be right, and those before stay in force: {problem}"
+        ));
     }
     if snapshot.store_was_older {
         lines.push(

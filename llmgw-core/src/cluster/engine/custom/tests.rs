@@ -136,3 +136,33 @@ fn a_probe_fills_the_places_of_its_texts() {
         json!({"model": "org/tiny", "prompt": ["hi"], "max_tokens": 1})
     );
 }
+
+#[test]
+fn a_view_tells_no_secret_of_a_description() {
+    let command = json!([
+        "/opt/serve",
+        "--api-key",
+        "one",
+        "--port",
+        "{port}",
+        "--hf-token=two",
+        "--model",
+        "{model}",
+        "--alias",
+        "{replica}"
+    ]);
+    let full = definition(|definition| {
+        definition["command"] = command;
+        definition["env"] = json!({"HF_TOKEN": "three", "HOME": "{model}"});
+    });
+    let full = full.checked("").unwrap();
+    let told = full.without_secrets();
+    let shown = serde_json::to_string(&CustomEngineDefinition::from(told.clone())).unwrap();
+    for secret in ["one", "two", "three"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    for part in ["--api-key", "--hf-token=…", "{port}", "HF_TOKEN"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert_eq!(told.version(), full.version(), "it is the same engine");
+}

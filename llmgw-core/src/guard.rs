@@ -16,6 +16,7 @@
 
 mod check;
 mod matcher;
+mod pieces;
 mod pii;
 mod rules;
 mod stream;

@@ -1,10 +1,11 @@
 //! A text or a body as a whole: what is found in it, and what is to be done.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use super::{
+    pieces::together,
     rules::{Ready, RuleSet},
-    text::{self, Body, Kind, decode, raw_range},
+    text::{self, Body, Found, Kind, decode, raw_range},
 };
 use crate::{
     cluster::{
@@ -61,22 +62,25 @@ impl RuleSet {
         let mut changes = Vec::new();
         let mut logprobs = Vec::new();
         if self.looks_at(stage) {
-            for found in text::find(json, body) {
-                match found.kind {
-                    Kind::Whole | Kind::Delta => {
-                        let raw = json.get(found.range.clone()).unwrap_or_default();
-                        for cut in self.cuts(stage, &decode(raw), &mut tally) {
-                            let at = raw_range(raw, cut.range);
-                            changes.push(Replaced {
-                                range: found.range.start + at.start..found.range.start + at.end,
-                                with: cut.with,
-                            });
-                        }
+            let found = text::find(json, body);
+            let told = found.iter().filter(|one| one.kind == Kind::Logprobs);
+            logprobs.extend(told.map(|one| one.range.clone()));
+            let raw = |one: &Found| json.get(one.range.clone()).unwrap_or_default();
+            for these in together(&found) {
+                let texts: Vec<Cow<'_, str>> = these.iter().map(|one| decode(raw(one))).collect();
+                let cuts = self.cuts_of_parts(stage, &texts, &mut tally);
+                for (one, cuts) in these.into_iter().zip(cuts) {
+                    for cut in cuts {
+                        let at = raw_range(raw(one), cut.range);
+                        changes.push(Replaced {
+                            range: one.range.start + at.start..one.range.start + at.end,
+                            with: cut.with,
+                        });
                     }
-                    Kind::Logprobs => logprobs.push(found.range),
-                    Kind::End => {}
                 }
             }
+            // Of parts that stand apart, others stand between.
+            changes.sort_by_key(|change| change.range.start);
         }
         if !changes.is_empty() && !logprobs.is_empty() {
             // They would tell what was taken out.
@@ -113,6 +117,28 @@ impl RuleSet {
     /// What is to be taken out of a text.
     pub(super) fn cuts(&self, stage: Stage, text: &str, tally: &mut Tally) -> Vec<Replaced> {
         let mut cuts: Vec<(Range<usize>, usize)> = Vec::new();
+        for (range, rule) in self.matches(stage, text) {
+            tally.count(rule);
+            if self.action(rule) == Some(Action::Redact) {
+                cuts.push((range, rule));
+            }
+        }
+        self.joined(cuts)
+    }
+
+    /// Where rules match in a text.
+    pub(super) fn matches(&self, stage: Stage, text: &str) -> Vec<(Range<usize>, usize)> {
+        self.matches_at(stage, text, |_| true)
+    }
+
+    /// Where rules match in a text, of the places that are asked for.
+    pub(super) fn matches_at(
+        &self,
+        stage: Stage,
+        text: &str,
+        is_asked: impl Fn(&Range<usize>) -> bool,
+    ) -> Vec<(Range<usize>, usize)> {
+        let mut matches = Vec::new();
         for part in &self.side(stage).parts {
             let Some((ready, matcher)) = self.part(*part) else {
                 continue;
@@ -124,19 +150,23 @@ impl RuleSet {
             while left > 0
                 && let Some(range) = matcher.find(text, at..text.len())
             {
-                tally.count(part.0);
                 at = range.end;
-                left -= 1;
-                if ready.rule.action == Action::Redact {
-                    cuts.push((range, part.0));
+                if is_asked(&range) {
+                    left -= 1;
+                    matches.push((range, part.0));
                 }
             }
         }
-        self.joined(cuts)
+        matches
+    }
+
+    /// What a rule does.
+    pub(super) fn action(&self, rule: usize) -> Option<Action> {
+        self.rules.get(rule).map(|ready| ready.rule.action)
     }
 
     /// What overlaps is taken out in one, under the name of what begins first.
-    fn joined(&self, mut cuts: Vec<(Range<usize>, usize)>) -> Vec<Replaced> {
+    pub(super) fn joined(&self, mut cuts: Vec<(Range<usize>, usize)>) -> Vec<Replaced> {
         cuts.sort_by_key(|(range, rule)| (range.start, *rule));
         let mut joined: Vec<Replaced> = Vec::with_capacity(cuts.len());
         for (range, rule) in cuts {

@@ -36,6 +36,10 @@ pub(super) struct Found {
     pub(super) choice: u64,
     /// Texts that are pieces of one have the same.
     pub(super) channel: u64,
+    /// Whether it may be one of the parts that an engine puts together.
+    pub(super) is_part: bool,
+    /// The array that it is in: those of one have the same.
+    pub(super) array: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,12 +60,15 @@ pub(super) fn find(json: &[u8], body: Body) -> Vec<Found> {
         json,
         body,
         found: Vec::new(),
+        arrays: 0,
     };
     let top = Place {
         mode: Mode::Top,
         channel: 0,
         is_delta: false,
         is_choice: false,
+        is_part: false,
+        array: 0,
     };
     walk.value(walk.space(0), top, DEEPEST);
     walk.found
@@ -74,6 +81,8 @@ struct Place {
     channel: u64,
     is_delta: bool,
     is_choice: bool,
+    is_part: bool,
+    array: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,6 +103,8 @@ struct Walk<'j> {
     json: &'j [u8],
     body: Body,
     found: Vec<Found>,
+    /// Arrays so far.
+    arrays: u64,
 }
 
 impl Walk<'_> {
@@ -120,6 +131,11 @@ impl Walk<'_> {
     }
 
     fn array(&mut self, at: usize, place: Place, depth: u32) -> Option<usize> {
+        self.arrays += 1;
+        let place = Place {
+            array: self.arrays,
+            ..place
+        };
         let mut at = self.space(at + 1);
         loop {
             match self.json.get(at)? {
@@ -190,6 +206,8 @@ impl Walk<'_> {
             },
             is_delta,
             is_choice: key == Key::Choices,
+            is_part: key == Key::Text,
+            array: place.array,
         };
         let end = self.value(at, inner, depth)?;
         let is_free = place.mode == Mode::Free;
@@ -240,6 +258,8 @@ impl Walk<'_> {
                 kind,
                 choice: 0,
                 channel: place.channel,
+                is_part: place.is_part,
+                array: place.array,
             });
         }
     }

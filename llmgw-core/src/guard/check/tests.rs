@@ -114,3 +114,81 @@ fn the_words_that_a_judge_reads_are_the_last_ones() {
         "\nb\nc\n"
     );
 }
+
+#[test]
+fn what_is_split_over_the_parts_of_a_message_is_found_and_what_is_in_two_messages_is_not() {
+    let policy = r#"{"rules": [
+        {"name": "mail", "pii": ["email"], "action": "redact"},
+        {"name": "harvest", "keywords": ["blue harvest"], "action": "block"}
+    ]}"#;
+    let parts = |parts: &[&str]| {
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|part| format!(r#"{{"type":"text","text":"{part}","x":["]",1]}}"#))
+            .collect();
+        format!(
+            r#"{{"messages":[{{"role":"user","content":[{}]}}]}}"#,
+            parts.join(",")
+        )
+    };
+    for split in [
+        &["so Blue ", "Harvest"][..],
+        &["Blue", "Harvest"],
+        &["Bl", "ue Har", "vest x"],
+        &["a", "blue", " harvest"],
+    ] {
+        let (verdict, _) = check(policy, &parts(split));
+        assert!(verdict.blocked.is_some(), "{split:?}");
+        assert_eq!(verdict.decisions[0].count, 1, "{split:?}");
+    }
+    let (verdict, changed) = check(policy, &parts(&["to bob@exam", "ple.com, a@b.cd"]));
+    assert_eq!(
+        changed,
+        parts(&["to [redacted:mail]", "[redacted:mail], [redacted:mail]"])
+    );
+    assert_eq!(verdict.decisions[0].count, 2);
+    // What is whole in a part is found once.
+    let (verdict, _) = check(policy, &parts(&["x ", "a@b.cd", " y"]));
+    assert_eq!(verdict.decisions[0].count, 1);
+    let message =
+        |text: &str| format!(r#"{{"role":"user","content":[{{"type":"text","text":"{text}"}}]}}"#);
+    let two = format!(
+        r#"{{"messages":[{},{}]}}"#,
+        message("Blue"),
+        message("Harvest")
+    );
+    assert!(check(policy, &two).0.is_clear());
+    let inputs = r#"{"input":["Blue","Harvest"]}"#;
+    assert!(check(policy, inputs).0.is_clear());
+}
+
+#[test]
+fn json_in_a_string_is_read_as_it_is_meant() {
+    let policy = r#"{"rules": [
+        {"name": "mail", "pii": ["email"], "action": "redact"},
+        {"name": "street", "keywords": ["straße", "blue harvest"], "action": "block"}
+    ]}"#;
+    let call = |arguments: &str| {
+        let arguments = serde_json::to_string(arguments).unwrap();
+        format!(
+            r#"{{"messages":[{{"tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}]}}"#
+        )
+    };
+    for arguments in [
+        r#"{"a":"Stra\u00dfe"}"#,
+        r#"{"a":"Bl\u0075e Harvest"}"#,
+        r#"{"a":"Blue\nHarvest"}"#,
+    ] {
+        let arguments = arguments.replace("\\\\", "\\");
+        assert!(
+            check(policy, &call(&arguments)).0.blocked.is_some(),
+            "{arguments}"
+        );
+    }
+    let (verdict, changed) = check(policy, &call("{\"a\":\"to bob\\u0040example.com.\"}"));
+    assert_eq!(changed, call("{\"a\":\"to [redacted:mail].\"}"));
+    assert_eq!(verdict.decisions[0].count, 1);
+    // A text that is no JSON is what it is.
+    let prose = r#"{"prompt":"C:\\u0040 a"}"#;
+    assert!(check(policy, prose).0.is_clear());
+}

@@ -241,6 +241,10 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         let (verb, why) = (last.what.verb(), last.what.why());
         text.push_str(&format!("Since  {ago} ago: {verb}: {why}\n"));
     }
+    // What is on its way lacks nothing.
+    let begins: Vec<&ReplicaView> = replicas.iter().filter(|one| begins(one)).collect();
+    let has_all = usize::try_from(*desired).is_ok_and(|want| ready_replicas + begins.len() >= want);
+    let explanation = explanation.as_ref().filter(|_| !has_all);
     let next = if model.parked {
         format!("nothing, until `llmgw ctl retry {name}`, or until its definition is another")
     } else if model.max_replicas == 0 {
@@ -249,6 +253,9 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         format!("{} on {}", job.detail, job.hostname)
     } else if let Some(explanation) = explanation {
         explanation.headline.clone()
+    } else if let Some(first) = begins.first() {
+        let (id, state) = (first.id.short(), first.state.as_str());
+        format!("{id} is {state} on {}", first.hostname)
     } else if *desired == 0 {
         "a request starts it".to_owned()
     } else if let Some(first) = staying.first() {
@@ -273,7 +280,7 @@ fn of_model(described: &Model, now: Timestamp) -> String {
         "Scale  {} to {}, idle after {}\n",
         model.min_replicas, model.max_replicas, model.idle_timeout_text
     ));
-    text.push_str(&of_staying(staying, explanation.as_ref()));
+    text.push_str(&of_staying(staying, explanation));
     text.push_str(&lines("Replicas", replicas.iter().map(line_of)));
     text.push_str(&lines(
         "Decisions",
@@ -399,6 +406,19 @@ fn of_replica(described: &Replica, now: Timestamp) -> String {
     ));
     text.push_str(&of_logs(logs));
     clean(&text)
+}
+
+/// Whether a replica is on its way to serve.
+fn begins(replica: &ReplicaView) -> bool {
+    !matches!(
+        replica.state,
+        ReplicaState::Ready
+            | ReplicaState::Draining
+            | ReplicaState::Failed
+            | ReplicaState::Stopped
+            | ReplicaState::Lost
+            | ReplicaState::Unknown
+    )
 }
 
 /// What engines said last, for `logs` and for those who look closer.

@@ -36,8 +36,11 @@ fn an_engine_that_crashes_five_times_is_parked_and_shown_and_comes_back_after_re
         fleet.ctl(&["logs", "broken"]).contains(ENGINE_SAYS)
     });
     assert!(!is_parked(&fleet), "it is tried again");
-    let described = fleet.ctl(&["describe", "model", "broken"]);
-    assert!(described.contains(ENGINE_SAYS), "{described}");
+    // The engine has said it before it has ended, and failed by that.
+    fleet.until("its first failure is described", |fleet| {
+        let described = fleet.ctl(&["describe", "model", "broken"]);
+        described.contains(ENGINE_SAYS)
+    });
     fleet.until("it is parked", is_parked);
     shown(&fleet);
     refused(&fleet);

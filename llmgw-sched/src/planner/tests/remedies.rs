@@ -400,7 +400,9 @@ fn without_stopped(wanted: &Wanted, change: &Change) -> Wanted {
     };
     let left = wanted.models.iter().filter_map(|model| {
         let of_it = replicas.iter().filter(|one| one.model == *model.name());
-        let left = model.replicas() - u32::try_from(of_it.count()).unwrap();
+        // It may run more than it should.
+        let stopped = u32::try_from(of_it.count()).unwrap();
+        let left = model.replicas().saturating_sub(stopped);
         let mut definition: llmgw_core::cluster::catalog::ModelDefinition = model.clone().into();
         definition.replicas = Some(left);
         (left > 0).then(|| definition.try_into().unwrap())
